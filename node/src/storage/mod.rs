@@ -1,0 +1,3 @@
+//! Records in object storage: WAL, segments, reads, recovery.
+
+pub mod record;

@@ -1,0 +1,74 @@
+//! The only maker of tasks and threads: one set, one cancellation token.
+//!
+//! Invariant: no detached work. A task that ends before it was told to ends the process (its name in the log);
+//! shutdown waits for all of them. `run` owns the set; everyone else holds a clone of this handle.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// A handle on the node's set of tasks.
+#[derive(Debug, Clone, Default)]
+pub struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+    failed: CancellationToken,
+    first_failure: Arc<Mutex<Option<String>>>,
+}
+
+impl Tasks {
+    /// Cancelled when the node stops; every long task selects on it.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Runs `task` until it ends by itself. For work that is bounded, such as serving one connection.
+    #[allow(clippy::disallowed_methods, reason = "this is the door")]
+    pub fn spawn<F>(&self, task: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        drop(self.tracker.spawn(task));
+    }
+
+    /// Runs `task` for the node's life: if it ends, by error or panic, before the node stops, the node fails.
+    #[allow(clippy::disallowed_methods, reason = "this is the door")]
+    pub fn spawn_vital<F>(&self, name: &'static str, task: F)
+    where
+        F: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let this = self.clone();
+        let inner = self.tracker.spawn(task);
+        drop(self.tracker.spawn(async move {
+            let why = match inner.await {
+                Ok(Ok(())) if this.stop.is_cancelled() => return,
+                Ok(Ok(())) => "ended".to_owned(),
+                Ok(Err(e)) => format!("{e:#}"),
+                Err(e) => e.to_string(),
+            };
+            this.fail(format!("task {name}: {why}"));
+        }));
+    }
+
+    /// Declares the node failed: `run` stops it with this message.
+    pub fn fail(&self, why: String) {
+        self.first_failure.lock().get_or_insert(why);
+        self.failed.cancel();
+    }
+
+    /// Resolves with the first failure.
+    pub async fn failed(&self) -> String {
+        self.failed.cancelled().await;
+        self.first_failure.lock().clone().unwrap_or_default()
+    }
+
+    /// Tells every task to stop and waits until all have.
+    pub async fn stop(&self) {
+        self.stop.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
