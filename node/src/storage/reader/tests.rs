@@ -337,6 +337,20 @@ async fn one_of_a_hundred_thousand_streams_is_found_in_four_gets() {
 }
 
 #[tokio::test]
+async fn a_read_goes_on_over_the_end_of_an_index_page() {
+    let tiny = |id| model::stream(id, true, 0, vec![model::payload(true, &[5], 1)], None);
+    let payloads = (0..20).map(|n| model::payload(false, &[MAX_CHUNK / 4], n)).collect();
+    let mut streams: Vec<ModelStream> = (1..=127).map(tiny).collect();
+    streams.push(model::stream(1000, false, 9, payloads, Some(Dedupe::default())));
+    let bench = Bench::new(streams, 64 * MIB).await;
+    let size = 5 * MAX_CHUNK;
+    assert_eq!(bench.good(127, 9, size).await, 9 + size as u64);
+    assert_eq!(bench.cost().0, 2);
+    assert_eq!(bench.good(127, 9, usize::MAX).await, 9 + size as u64);
+    assert_eq!(bench.cost().0, 0);
+}
+
+#[tokio::test]
 async fn an_answer_shares_the_memory_of_the_cache() {
     let bench = Bench::new(vec![long_stream(4)], 64 * MIB).await;
     let at = |parts: &[Payload]| match &parts[0] {

@@ -18,8 +18,8 @@ pub(in crate::storage) struct ModelStream {
     pub dedupe: Option<Dedupe>,
     /// All content.
     pub content: Vec<u8>,
-    /// Where each offset's element ends in it.
-    pub ends: Vec<usize>,
+    /// Where each JSON element ends in it.
+    ends: Vec<usize>,
 }
 
 impl ModelStream {
@@ -28,7 +28,7 @@ impl ModelStream {
     }
 
     pub(in crate::storage) fn end(&self) -> u64 {
-        self.start() + self.ends.len() as u64
+        self.start() + if self.json { self.ends.len() } else { self.content.len() } as u64
     }
 
     pub(in crate::storage) fn extent(&self) -> Extent {
@@ -44,7 +44,8 @@ impl ModelStream {
     fn position(&self, at: u64) -> usize {
         match at - self.start() {
             0 => 0,
-            n => self.ends[n as usize - 1],
+            n if self.json => self.ends[n as usize - 1],
+            n => n as usize,
         }
     }
 
@@ -124,13 +125,10 @@ pub(in crate::storage) fn stream(
 ) -> ModelStream {
     let (mut content, mut ends, mut frames) = (Vec::new(), Vec::new(), Vec::new());
     for payload in payloads {
-        let offset = Offset(start + ends.len() as u64);
         let base = content.len();
+        let offset = Offset(start + if json { ends.len() } else { base } as u64);
         match &payload {
-            Payload::Bytes(b) => {
-                content.extend_from_slice(b);
-                ends.extend(base + 1..=content.len());
-            }
+            Payload::Bytes(b) => content.extend_from_slice(b),
             Payload::Json { text, ends: e } => {
                 content.extend_from_slice(text);
                 ends.extend(e.iter().map(|&e| base + e as usize));
