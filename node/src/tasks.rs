@@ -16,7 +16,7 @@ pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
     failed: CancellationToken,
-    first_failure: Arc<Mutex<Option<String>>>,
+    first_failure: Arc<Mutex<Option<anyhow::Error>>>,
 }
 
 impl Tasks {
@@ -45,24 +45,39 @@ impl Tasks {
         drop(self.tracker.spawn(async move {
             let why = match inner.await {
                 Ok(Ok(())) if this.stop.is_cancelled() => return,
-                Ok(Ok(())) => "ended".to_owned(),
-                Ok(Err(e)) => format!("{e:#}"),
-                Err(e) => e.to_string(),
+                Ok(Ok(())) => anyhow::anyhow!("it ended"),
+                Ok(Err(e)) => e,
+                Err(e) => e.into(),
             };
-            this.fail(format!("task {name}: {why}"));
+            this.fail_with(why.context(format!("task {name}")));
         }));
+    }
+
+    /// Runs work that blocks or computes for long on a thread where it holds up no task.
+    #[allow(clippy::disallowed_methods, reason = "this is the door")]
+    pub async fn blocking<T, F>(&self, work: F) -> anyhow::Result<T>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        Ok(self.tracker.spawn_blocking(work).await?)
     }
 
     /// Declares the node failed: `run` stops it with this message.
     pub fn fail(&self, why: String) {
+        self.fail_with(anyhow::Error::msg(why));
+    }
+
+    /// As [`Self::fail`], with an error that `run` may recognise.
+    pub fn fail_with(&self, why: anyhow::Error) {
         self.first_failure.lock().get_or_insert(why);
         self.failed.cancel();
     }
 
     /// Resolves with the first failure.
-    pub async fn failed(&self) -> String {
+    pub async fn failed(&self) -> anyhow::Error {
         self.failed.cancelled().await;
-        self.first_failure.lock().clone().unwrap_or_default()
+        self.first_failure.lock().take().unwrap_or_else(|| anyhow::anyhow!("the node failed"))
     }
 
     /// Tells every task to stop and waits until all have.
@@ -70,5 +85,12 @@ impl Tasks {
         self.stop.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+    }
+
+    /// As [`Self::stop`], but gives up waiting after `grace`: the process ends anyway.
+    pub async fn stop_within(&self, grace: std::time::Duration) {
+        if tokio::time::timeout(grace, self.stop()).await.is_err() {
+            tracing::warn!(?grace, tasks = self.tracker.len(), "tasks did not stop in time");
+        }
     }
 }
