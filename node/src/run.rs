@@ -22,11 +22,11 @@ use crate::metadata::{Metadata, MetadataConfig};
 use crate::net::{self, TcpListener};
 use crate::readiness::Readiness;
 use crate::session::{self, Identity, Lease, SessionError};
-use crate::storage::keys::Keys;
 use crate::storage::probe::{self, ProbeError};
 use crate::storage::reader::SegmentReader;
 use crate::storage::recovery::{FIRST_RECOVERY_SEGMENT, Recovery};
 use crate::storage::store::Store;
+use crate::storage::sweep::Sweep;
 use crate::storage::wal::{self, WalLimits};
 use crate::streams::{self, Streams};
 use crate::tasks::Tasks;
@@ -182,7 +182,7 @@ impl Node {
 
         let store = match store {
             Some(store) => store,
-            None => Store::open(&config.store, &config.s3).map_err(anyhow::Error::from)?,
+            None => Store::open(&config.store, config.s3.clone()).map_err(anyhow::Error::from)?,
         };
         probe_store(&store, &tasks, &readiness).await?;
         let wanted = Wanted {
@@ -227,8 +227,8 @@ impl Node {
             ),
         );
 
-        let keys = Keys::new(0);
-        let wal_store = wal::store_for(&store, keys.clone(), identity.cluster, &tasks, &clock);
+        let generation = 0;
+        let wal_store = wal::open(&store, generation, identity.cluster, &tasks);
         let reader = SegmentReader::new(store.clone(), config.cache_bytes);
         let recovery = Recovery {
             tasks: tasks.clone(),
@@ -237,7 +237,7 @@ impl Node {
             cluster: identity.cluster,
             session: session.clone(),
             store: store.clone(),
-            keys: keys.clone(),
+            generation,
             wal_store: wal_store.clone(),
             reader: reader.clone(),
             readiness: readiness.clone(),
@@ -246,6 +246,16 @@ impl Node {
             next_segment: AtomicU64::new(FIRST_RECOVERY_SEGMENT),
         };
         tasks.spawn_vital("recovery", recovery.run());
+        let sweep = Sweep {
+            tasks: tasks.clone(),
+            clock: clock.clone(),
+            metadata: metadata.clone(),
+            session: session.clone(),
+            store: store.clone(),
+            generation,
+            wal_store: wal_store.clone(),
+        };
+        tasks.spawn_vital("sweep", sweep.run());
         let streams = Streams::start(streams::Parts {
             tasks: tasks.clone(),
             clock: clock.clone(),
@@ -254,7 +264,7 @@ impl Node {
             session: session.clone(),
             lease,
             store,
-            keys,
+            generation,
             wal_store,
             reader,
             readiness: readiness.clone(),
@@ -347,11 +357,11 @@ async fn probe_store(store: &Store, tasks: &Tasks, readiness: &Readiness) -> Res
                 readiness.clear("store");
                 return Ok(());
             }
-            Err(e @ ProbeError::Unfit { .. }) => return Err(RunError::StoreUnfit(e.to_string())),
-            Err(e) => {
+            Err(ProbeError::Store(e)) => {
                 tracing::warn!(error = %e, "the store does not answer");
-                readiness.set("store", e.to_string());
+                readiness.set("store", format!("the store does not answer: {e}"));
             }
+            Err(unfit) => return Err(RunError::StoreUnfit(unfit.to_string())),
         }
         tokio::select! {
             () = tasks.stopping().cancelled() => return Err(FoundingError::Stopped.into()),
@@ -379,6 +389,7 @@ fn wal_limits(config: &ServeConfig) -> WalLimits {
         backlog_bytes: config.wal_backlog_bytes,
         backlog_objects: config.wal_backlog_objects,
         interval: config.wal_interval,
+        ..WalLimits::default()
     }
 }
 

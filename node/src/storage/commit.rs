@@ -11,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_api::{ClusterUid, Offset, SessionId, StreamEpoch, StreamId};
 
-use super::keys::Keys;
+use super::keys;
 use super::record::{Dedupe, Frame};
-use super::segment::SegmentBuilder;
+use super::segment::{BuildError, SegmentBuilder};
 use super::store::{Put, Store, StoreError};
 use crate::fault;
 use crate::metadata::command::{Answer, Command, CommitOrigin, NewSegment, RangeOutcome, SegmentRange};
@@ -91,33 +91,21 @@ impl Draft {
     }
 
     /// Encodes the segment. Costs about a copy and a checksum of the payload: run it off the async threads.
-    pub fn build(self, cluster: ClusterUid, session: SessionId, number: u64) -> Built {
+    pub fn build(self, cluster: ClusterUid, session: SessionId, number: u64) -> Result<Built, BuildError> {
         let mut builder = SegmentBuilder::new(cluster, session, number);
-        let mut ranges = Vec::with_capacity(self.parts.len());
         let mut after = Vec::with_capacity(self.parts.len());
         for (stream, mut part) in self.parts {
-            let stamped = |f: &Frame| f.producer.is_some() || f.seq.is_some();
-            let news = part.frames.iter().any(stamped);
+            let news = part.frames.iter().any(|f| f.producer.is_some() || f.seq.is_some());
             for frame in &part.frames {
                 part.dedupe.absorb(frame);
             }
-            let dedupe = (news && !part.dedupe.is_empty()).then_some(&part.dedupe);
             let frames: Vec<&Frame> = part.frames.iter().collect();
-            builder.add(stream, part.epoch, &frames, dedupe);
-            let start = part.frames.first().map_or(Offset(0), |f| f.offset);
-            let end = part.frames.last().map_or(start, Frame::end);
-            ranges.push(SegmentRange {
-                stream,
-                epoch: part.epoch,
-                start,
-                end,
-                closed: part.frames.iter().any(|f| f.closes),
-                born: part.frames.iter().any(|f| f.births),
-                dedupe: dedupe.is_some(),
-            });
-            after.push(After { stream, end, frames: part.frames.len() as u64, dedupe: part.dedupe });
+            builder.add(stream, part.epoch, &frames, news.then_some(&part.dedupe))?;
+            let end = frames.last().map_or(Offset(0), |f| f.end());
+            after.push(After { stream, end, frames: frames.len() as u64, dedupe: part.dedupe });
         }
-        Built { object: builder.finish(), ranges, after }
+        let built = builder.finish();
+        Ok(Built { object: built.object, ranges: built.ranges, after })
     }
 }
 
@@ -135,6 +123,9 @@ pub enum CommitError {
     /// Another object has the key: two processes write under one session, which must not be.
     #[error("segment key {0} is taken by another object")]
     KeyTaken(String),
+    /// The frames are not a run of records: a fault of this process.
+    #[error("cannot build a segment: {0}")]
+    Build(#[from] BuildError),
     /// The metadata log did not decide; try again.
     #[error("cannot commit segment {number}: {why}")]
     Propose {
@@ -151,12 +142,12 @@ pub enum CommitError {
 /// Stores a segment under its key. Safe to call again with the same bytes.
 pub async fn upload(
     store: &Store,
-    keys: &Keys,
+    generation: u64,
     session: &SessionId,
     number: u64,
     object: Bytes,
 ) -> Result<(), CommitError> {
-    let key = keys.segment(session, number);
+    let key = keys::segment(generation, session, number);
     let failed = |why| CommitError::Upload { key: key.clone(), why };
     match store.put_if_absent(&key, object.clone()).await.map_err(failed)? {
         Put::Stored => Ok(()),

@@ -6,7 +6,6 @@
 //! another. One vital task of every node; the metadata leader hands the claims out.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use weir_api::{ClusterUid, SessionId, StreamId};
 
 use super::commit::{self, CommitError, Draft};
-use super::keys::Keys;
+use super::keys;
 use super::reader::SegmentReader;
 use super::record::{Dedupe, Frame};
 use super::seal::SealNote;
@@ -23,7 +22,7 @@ use super::wal::WalStore;
 use crate::clock::Clock;
 use crate::fault;
 use crate::metadata::command::{Command, CommitOrigin, NewSegment, Refusal};
-use crate::metadata::query::Disposition;
+use crate::metadata::state::Ownership;
 use crate::metadata::{Metadata, ProposeError};
 use crate::readiness::Readiness;
 use crate::tasks::Tasks;
@@ -42,8 +41,8 @@ pub struct Recovery {
     pub session: SessionId,
     /// Object storage.
     pub store: Store,
-    /// Its layout.
-    pub keys: Keys,
+    /// The generation that its keys carry.
+    pub generation: u64,
     /// The WAL's storage.
     pub wal_store: Arc<dyn WalStore>,
     /// Reads dedupe state of earlier commits.
@@ -145,7 +144,7 @@ impl Recovery {
     /// Sessions that ended and are not recovered, oldest first.
     fn ended(&self) -> Vec<SessionId> {
         self.metadata.read(|state| {
-            state.ended_sessions().map(|s| s.id.clone()).collect()
+            state.sessions.values().filter(|s| s.ended.is_some()).map(|s| s.id.clone()).collect()
         })
     }
 
@@ -155,7 +154,7 @@ impl Recovery {
             return self.recover(&claimed, since).await;
         }
         let replaces = self.metadata.read(|state| {
-            let session = state.session_by_id(ended)?;
+            let (_, session) = state.session_by_id(ended)?;
             let claim = session.claim.as_ref();
             let held = claim.is_some_and(|c| state.is_current(&c.claimant));
             (!held).then(|| claim.map_or(0, |c| c.number))
@@ -177,7 +176,7 @@ impl Recovery {
 
     fn claimed(&self, ended: &SessionId) -> Option<Claimed> {
         self.metadata.read(|state| {
-            let session = state.session_by_id(ended)?;
+            let (_, session) = state.session_by_id(ended)?;
             let claim = session.claim.as_ref().filter(|c| c.claimant == self.session)?;
             Some(Claimed {
                 ended: ended.clone(),
@@ -191,48 +190,30 @@ impl Recovery {
     async fn recover(&self, claimed: &Claimed, since: Duration) -> Result<(), Stopped> {
         let began = self.clock.monotonic();
         tracing::info!(session = %claimed.ended, claim = claimed.number, wal_start = claimed.wal_start, "recovering");
-        let note = SealNote {
-            cluster: self.cluster,
-            ended: claimed.ended.clone(),
-            by: self.session.clone(),
-            claim: claimed.number,
-        };
-        // The seal's reader hands batches over a bounded channel, so that memory stays at one segment's worth.
-        let (batches, mut incoming) = tokio::sync::mpsc::channel(4);
-        let sealing = async {
-            let mut each = |seq: u64, frames: Vec<Frame>| {
-                let batches = batches.clone();
-                Box::pin(async move {
-                    match batches.send((seq, frames)).await {
-                        Ok(()) => ControlFlow::Continue(()),
-                        Err(_) => ControlFlow::Break(()),
-                    }
-                }) as futures::future::BoxFuture<'static, ControlFlow<()>>
-            };
-            let sealed = self.wal_store.seal(&claimed.ended, claimed.wal_start, &note, &mut each).await;
-            drop(each);
-            drop(batches);
-            sealed.map_err(|e| Stopped::Again(e.to_string()))
-        };
+        let note = SealNote { by: self.session.clone(), claim: claimed.number };
+        // Bounded, so that memory stays at about one segment's worth.
+        let (objects, mut incoming) = tokio::sync::mpsc::channel(4);
+        let sealing = self.wal_store.seal(&claimed.ended, claimed.wal_start, &note, objects);
         let committing = async {
             let mut frames_in = 0u64;
             let mut draft = Draft::default();
             let mut covered = claimed.wal_start;
-            while let Some((seq, frames)) = incoming.recv().await {
-                for frame in frames {
+            while let Some(object) = incoming.recv().await {
+                for frame in object.frames {
                     frames_in += 1;
                     self.take(claimed, &mut draft, frame).await?;
                 }
-                covered = seq + 1;
+                covered = object.seq + 1;
                 if draft.payload_bytes() >= self.segment_bytes {
                     self.commit(claimed, std::mem::take(&mut draft), covered).await?;
                 }
             }
             Ok::<_, Stopped>((draft, covered, frames_in))
         };
+        // Committing that fails drops the receiver, which ends the sealing.
         let (sealed, committed) = tokio::join!(sealing, committing);
         let (draft, covered, frames) = committed?;
-        let end = sealed?;
+        let end = sealed.map_err(|e| Stopped::Again(e.to_string()))?;
         fault::point("recovery.sealed");
         self.commit(claimed, draft, covered.max(end)).await?;
         fault::point("recovery.committed");
@@ -256,8 +237,10 @@ impl Recovery {
     async fn take(&self, claimed: &Claimed, draft: &mut Draft, frame: Frame) -> Result<(), Stopped> {
         let id = frame.stream;
         let stream = self.metadata.read(|state| {
-            let awaits = matches!(state.disposition(id), Disposition::AwaitingRecovery(s) if s == claimed.ended);
-            state.streams.get(&id).filter(|s| awaits && s.epoch == frame.epoch).cloned()
+            let (ended, _) = state.session_by_id(&claimed.ended)?;
+            let stream = state.streams.get(&id)?;
+            let counts = stream.ownership == Ownership::Open(ended) && stream.epoch == frame.epoch;
+            counts.then(|| stream.clone())
         });
         let Some(stream) = stream else { return Ok(()) };
         // Committed already. An empty frame at the end may or may not be; absorbing it again changes nothing.
@@ -278,7 +261,7 @@ impl Recovery {
         let Some(segment) = segment else { return Ok(Dedupe::default()) };
         let found = self.metadata.read(|state| state.segments.get(&segment).cloned());
         let Some(found) = found else { return Err(Stopped::Again(format!("segment {} is unknown", segment.0))) };
-        let key = self.keys.segment(&found.session, found.number);
+        let key = keys::segment(self.generation, &found.session, found.number);
         self.reader.dedupe(&key, found.bytes, id).await.map_err(|e| Stopped::Again(format!("{key}: {e}")))
     }
 
@@ -293,9 +276,10 @@ impl Recovery {
                 .tasks
                 .blocking(move || draft.build(cluster, session, number))
                 .await
-                .map_err(|e| Stopped::Over(e.to_string()))?;
+                .map_err(|e| Stopped::Over(e.to_string()))?
+                .map_err(CommitError::from)?;
             segment = Some(NewSegment { number, bytes: built.object.len() as u64 });
-            commit::upload(&self.store, &self.keys, &self.session, number, built.object).await?;
+            commit::upload(&self.store, self.generation, &self.session, number, built.object).await?;
             fault::point("recovery.uploaded");
             ranges = built.ranges;
         }

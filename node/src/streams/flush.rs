@@ -156,7 +156,7 @@ impl Inner {
         let oldest = queue.batches.front()?;
         let limits = &self.limits;
         let full = queue.bytes >= limits.segment_bytes
-            || queue.batches.len() as u64 >= limits.segment_objects
+            || self.wal.status().backlog_objects >= limits.segment_objects
             || oldest.batch.seq < self.backlog.wanted.load(Ordering::Relaxed);
         if full {
             return Some(Duration::ZERO);
@@ -195,7 +195,7 @@ async fn flush(inner: &Arc<Inner>, taken: Vec<DurableBatch>, number: u64) -> any
         }
     }
     let (cluster, session) = (inner.cluster, inner.session.clone());
-    let built = inner.tasks.blocking(move || draft.build(cluster, session, number)).await?;
+    let built = inner.tasks.blocking(move || draft.build(cluster, session, number)).await??;
     let mut tries = 0;
     let outcomes = loop {
         match store_and_commit(inner, &built, number, covered).await {
@@ -206,7 +206,7 @@ async fn flush(inner: &Arc<Inner>, taken: Vec<DurableBatch>, number: u64) -> any
             Err(CommitError::Propose { why: ProposeError::Refused(refusal), .. }) => {
                 anyhow::bail!("the metadata log refused segment {number}: {refusal}")
             }
-            Err(e @ (CommitError::KeyTaken(_) | CommitError::Unexpected(_))) => return Err(e.into()),
+            Err(e @ (CommitError::KeyTaken(_) | CommitError::Unexpected(_) | CommitError::Build(_))) => return Err(e.into()),
             Err(e) => {
                 inner.readiness.set("segments", e.to_string());
                 tracing::warn!(error = %e, tries, "segment not committed yet");
@@ -246,7 +246,7 @@ async fn store_and_commit(
     let mut segment = None;
     if !built.ranges.is_empty() {
         fault::point("flush.before_upload");
-        commit::upload(&inner.store, &inner.keys, &inner.session, number, built.object.clone()).await?;
+        commit::upload(&inner.store, inner.generation, &inner.session, number, built.object.clone()).await?;
         fault::point("flush.after_upload");
         segment = Some(NewSegment { number, bytes: built.object.len() as u64 });
     }

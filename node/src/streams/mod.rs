@@ -21,6 +21,7 @@ mod registry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 use weir_api::{ClusterUid, Offset, SessionId, StreamId};
 
@@ -34,10 +35,9 @@ pub use read::{ReadChunk, ReadFrom};
 use crate::clock::Clock;
 use crate::metadata::Metadata;
 use crate::metadata::command::StreamConfig;
-use crate::metadata::state;
+use crate::metadata::state::{self, SessionNo};
 use crate::readiness::Readiness;
 use crate::session::Lease;
-use crate::storage::keys::Keys;
 use crate::storage::reader::SegmentReader;
 use crate::storage::store::Store;
 use crate::storage::wal::{Wal, WalLimits, WalStatus, WalStore};
@@ -83,8 +83,8 @@ pub struct Parts {
     pub lease: Lease,
     /// Object storage.
     pub store: Store,
-    /// Its layout.
-    pub keys: Keys,
+    /// The generation that its keys carry.
+    pub generation: u64,
     /// The WAL's storage.
     pub wal_store: Arc<dyn WalStore>,
     /// The segments' reader.
@@ -110,9 +110,11 @@ pub(crate) struct Inner {
     metadata: Metadata,
     cluster: ClusterUid,
     session: SessionId,
+    /// The session's number in the metadata state.
+    number: SessionNo,
     lease: Lease,
     store: Store,
-    keys: Keys,
+    generation: u64,
     wal_store: Arc<dyn WalStore>,
     wal: Wal,
     reader: SegmentReader,
@@ -172,7 +174,9 @@ impl Streams {
     /// Opens the session's WAL and starts the background tasks.
     pub async fn start(parts: Parts) -> anyhow::Result<Self> {
         let Parts { tasks, clock, metadata, cluster, session, lease, .. } = parts;
-        let Parts { store, keys, wal_store, reader, readiness, limits, wal_limits, .. } = parts;
+        let number = metadata.read(|state| state.live_by_id(&session).map(|(number, _)| number));
+        let number = number.with_context(|| format!("session {session} is over before it began to serve"))?;
+        let Parts { store, generation, wal_store, reader, readiness, limits, wal_limits, .. } = parts;
         let writer = wal_store.create(&session).await?;
         let inner = Arc::new_cyclic(|weak| {
             let sink = Arc::new(flush::Sink { inner: weak.clone() });
@@ -183,9 +187,10 @@ impl Streams {
                 metadata,
                 cluster,
                 session,
+                number,
                 lease,
                 store,
-                keys,
+                generation,
                 wal_store,
                 wal,
                 reader,

@@ -323,7 +323,7 @@ impl Core {
         self.newest = Some(ticket);
         self.uncommitted_frames += 1;
         let done = self.log.accept(&frame);
-        self.tail.push(frame.offset, frame.payload);
+        self.tail.push(frame.payload);
         Ok(done)
     }
 }

@@ -19,6 +19,7 @@ use crate::metadata::ProposeError;
 use crate::metadata::command::{Answer, Command, Owner, Refusal};
 use crate::metadata::query::Disposition;
 use crate::metadata::state::{State, Stream};
+use crate::storage::keys;
 use crate::storage::record::Dedupe;
 
 /// Streams per `Release` command.
@@ -47,7 +48,7 @@ pub(super) fn look(state: &State, name: &str) -> Named {
     if stream.tombstone {
         return Named::Tombstone;
     }
-    Named::Known(id, stream.clone(), state.disposition(id))
+    Named::Known(id, stream.clone(), state.disposition_of(stream))
 }
 
 impl Streams {
@@ -105,10 +106,15 @@ impl Inner {
                 }
                 Named::Known(id, stream, disposition) => match disposition {
                     Disposition::Released => return idle(id, stream),
-                    Disposition::Placed(owner) if owner == self.session => return idle(id, stream),
-                    Disposition::Open(owner, _) if owner == self.session => drop(self.open(id).await?),
-                    Disposition::AwaitingRecovery(ended) => self.recovered(id, &ended).await?,
-                    Disposition::Placed(owner) | Disposition::Open(owner, _) => return Err(elsewhere(&owner)),
+                    Disposition::PlacedAt(owner) if owner == self.number => return idle(id, stream),
+                    Disposition::OpenAt(owner, _) if owner == self.number => drop(self.open(id).await?),
+                    Disposition::AwaitingRecovery(_) => self.recovered(id).await?,
+                    Disposition::PlacedAt(_) | Disposition::OpenAt(..) => {
+                        let owner = self.metadata.read(|state| state.owner_of(&stream));
+                        // Nobody any more: the next look finds out more.
+                        let Some(owner) = owner else { continue };
+                        return Err(elsewhere(&owner.session));
+                    }
                 },
             }
         }
@@ -122,13 +128,13 @@ impl Inner {
     }
 
     /// Waits, bounded, until the stream no longer waits for a recovery.
-    async fn recovered(&self, id: StreamId, ended: &SessionId) -> Result<(), StreamError> {
+    async fn recovered(&self, id: StreamId) -> Result<(), StreamError> {
         let mut applied = self.metadata.applied();
-        let waits = |state: &State| matches!(state.disposition(id), Disposition::AwaitingRecovery(_));
+        let waits = |state: &State| matches!(state.disposition(id), Some(Disposition::AwaitingRecovery(_)));
         let wait = async {
             while self.metadata.read(waits) && applied.changed().await.is_ok() {}
         };
-        self.patiently(&format!("the recovery of session {ended}"), wait).await
+        self.patiently("the recovery of the stream's last session", wait).await
     }
 
     pub(super) async fn open_by_name(self: &Arc<Self>, name: &StreamName) -> Result<Arc<OpenStream>, StreamError> {
@@ -181,13 +187,11 @@ impl Inner {
                 Ok(Answer::Placed(Owner { session, .. })) if session == self.session => {}
                 Ok(Answer::Placed(owner)) => return Err(elsewhere(&owner.session)),
                 Ok(other) => return Err(StreamError::unavailable(format!("unexpected answer {other:?}"))),
-                Err(ProposeError::Refused(Refusal::AwaitingRecovery(ended))) => {
+                Err(ProposeError::Refused(Refusal::AwaitingRecovery(_))) => {
                     drop(held);
-                    self.recovered(id, &ended).await?;
+                    self.recovered(id).await?;
                 }
-                Err(ProposeError::Refused(Refusal::NotOwner(owner))) if owner.session == self.session => {
-                    self.release_unloaded(id).await?;
-                }
+                Err(ProposeError::Refused(Refusal::AlreadyOpen { .. })) => self.release_unloaded(id).await?,
                 Err(ProposeError::Refused(Refusal::NotOwner(owner))) => return Err(elsewhere(&owner.session)),
                 Err(e) => return Err(proposal_failed(e)),
             }
@@ -226,7 +230,7 @@ impl Inner {
         let Some(found) = found else {
             return Err(StreamError::unavailable("the segment with the stream's producer state is unknown"));
         };
-        let key = self.keys.segment(&found.session, found.number);
+        let key = keys::segment(self.generation, &found.session, found.number);
         self.reader.dedupe(&key, found.bytes, id).await.map_err(|e| {
             tracing::warn!(stream = %id, error = %e, "producer state not readable");
             StreamError::unavailable(format!("the stream's producer state is not readable now: {e}"))

@@ -16,6 +16,7 @@ use super::ownership::{Current, Named, look};
 use super::{Inner, StreamInfo, Streams};
 use crate::metadata::query::Disposition;
 use crate::metadata::state::Stream;
+use crate::storage::keys;
 use crate::storage::reader::ReadError;
 use crate::storage::record::Payload;
 
@@ -144,7 +145,7 @@ impl Inner {
             ReadFrom::At(_) | ReadFrom::Now => return Ok(None),
         };
         let ours = match &disposition {
-            Disposition::Open(owner, _) | Disposition::Placed(owner) => *owner == self.session,
+            Disposition::OpenAt(owner, _) | Disposition::PlacedAt(owner) => *owner == self.number,
             Disposition::AwaitingRecovery(_) | Disposition::Released => true,
         };
         if !ours || start >= stream.committed || start < stream.start || stream.unborn_since_ms.is_some() {
@@ -245,7 +246,7 @@ impl Inner {
         for extent in stream.extents.iter().skip(first) {
             let found = self.metadata.read(|state| state.segments.get(&extent.segment).cloned());
             let Some(found) = found else { return Ok(None) };
-            let key = self.keys.segment(&found.session, found.number);
+            let key = keys::segment(self.generation, &found.session, found.number);
             let room = max_bytes.saturating_sub(size);
             match self.reader.read(&key, found.bytes, extent, at, room).await {
                 Ok(more) => {
@@ -257,7 +258,7 @@ impl Inner {
                 }
                 // What was read so far is good; the next call meets the error.
                 Err(_) if !parts.is_empty() => break,
-                Err(ReadError::NotFound) => return Ok(None),
+                Err(ReadError::NotFound(_)) => return Ok(None),
                 Err(e) => {
                     tracing::warn!(stream = %id, key, error = %e, "read failed");
                     return Err(StreamError::unavailable(format!("records are not readable now: {e}")));
