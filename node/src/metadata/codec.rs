@@ -8,8 +8,13 @@ use super::state::*;
 use weir_api::{SessionId, StreamId};
 
 pub type CodecError = io::Error;
-type Stub =
-    (u64, Counters, Option<Cluster>, Vec<(u64, SessionId, u64, Vec<(u64, Outcome)>)>, Vec<(String, StreamId)>);
+type Stub = (
+    u64,
+    Counters,
+    Option<Cluster>,
+    Vec<(u64, SessionId, u64, Vec<(u64, Outcome)>)>,
+    Vec<(String, StreamId)>,
+);
 
 pub fn encode_batch(b: &Batch) -> Vec<u8> {
     postcard::to_stdvec(b).expect("encodes")

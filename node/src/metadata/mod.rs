@@ -15,6 +15,7 @@ pub mod state;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -23,8 +24,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use weir_api::{RaftId, SessionId};
 
-pub use self::proposer::COMMAND_MAX;
 use self::command::{Answer, Command, Refusal};
+pub use self::proposer::COMMAND_MAX;
 use self::proposer::{Ask, Proposer};
 use self::raft::Log;
 use self::reads::ReadAsk;
@@ -55,7 +56,7 @@ pub struct MetadataConfig {
     pub heartbeat: Duration,
     /// Silence after which another is elected: drawn between the two, the second at most 1.5 s.
     pub election_timeout: (Duration, Duration),
-    /// How long a command waits for this node to lead before it is refused as unavailable.
+    /// How long a command waits to enter the log before it is refused as unavailable.
     pub leader_wait: Duration,
 }
 
@@ -173,7 +174,6 @@ struct Shared {
     stopped: CancellationToken,
     leader_wait: Duration,
     tasks: Tasks,
-    clock: Clock,
 }
 
 impl Metadata {
@@ -210,16 +210,13 @@ impl Metadata {
             stopped: CancellationToken::new(),
             leader_wait: cfg.leader_wait,
             tasks: tasks.clone(),
-            clock: clock.clone(),
         });
         let drained = CancellationToken::new();
         let proposer = Proposer {
-            shared: Arc::new(proposer::Shared {
-                log: log.clone(),
-                requests: shared.requests.clone(),
-                clock: clock.clone(),
-                tasks: tasks.clone(),
-            }),
+            log: log.clone(),
+            requests: shared.requests.clone(),
+            clock: clock.clone(),
+            tasks: tasks.clone(),
             asks: asked,
             leadership,
             closing: closing.clone(),
@@ -283,13 +280,27 @@ impl Metadata {
         }
         let many = |_e| ProposeError::Unavailable(format!("{WAITING} commands wait already"));
         let permit = shared.waiting.clone().try_acquire_owned().map_err(many)?;
-        let (reply, answer) = oneshot::channel();
-        let deadline = shared.clock.monotonic() + shared.leader_wait;
-        let ask = Ask { command, founding, bytes, deadline, reply, permit };
+        let (reply, mut answer) = oneshot::channel();
+        let taken = Arc::new(AtomicBool::new(false));
+        let ask = Ask { command, founding, bytes, taken: taken.clone(), reply, permit };
         // There is room for every permit: only a stopped log refuses.
         let stopped = |_e| ProposeError::Unavailable("the metadata log has stopped".to_owned());
         shared.asks.try_send(ask).map_err(stopped)?;
-        answer.await.unwrap_or(Err(ProposeError::Unknown))
+        let answered = match tokio::time::timeout(shared.leader_wait, &mut answer).await {
+            Err(_late) if !taken.swap(true, Ordering::SeqCst) => {
+                let leader = shared.leadership.borrow().leader;
+                let why = match leader {
+                    None => "the metadata log has no leader".to_owned(),
+                    Some(id) => {
+                        format!("raft id {id} leads the metadata log and this node waits for it in vain")
+                    }
+                };
+                return Err(ProposeError::Unavailable(why));
+            }
+            Err(_late) => answer.await,
+            Ok(answered) => answered,
+        };
+        answered.unwrap_or(Err(ProposeError::Unknown))
     }
 
     /// A read index: confirmed by the leader after this was called, and applied to the view when it returns. Shared

@@ -207,7 +207,8 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_number() {
     node.register(1).await;
     let log = &node.metadata.shared.log;
     let request = RequestId { session: session(1), number: 1, lowest_unanswered: 1 };
-    let batch = Batch { time_ms: 1, commands: vec![Envelope { request: Some(request), command: create("a") }] };
+    let batch =
+        Batch { time_ms: 1, commands: vec![Envelope { request: Some(request), command: create("a") }] };
     let submit = async || log.submit(codec::encode_batch(&batch)).await.unwrap().outcomes().await.unwrap();
     let first = submit().await;
     // The answer gets lost; meanwhile another command takes the next stream id.
@@ -328,8 +329,8 @@ async fn a_damaged_log_is_an_error_or_the_whole_state() {
         node.create(&format!("stream-{i}")).await.unwrap();
     }
     let hash = node.metadata.state_hash().await;
-    let image = copy(dir.path());
     node.stop().await;
+    let image = copy(dir.path());
     let file = image.path().join("log.redb");
     let good = fs::read(&file).unwrap();
     let page = 4096;
@@ -480,7 +481,8 @@ async fn commands_are_bounded_and_large_ones_share_entries_within_the_bound() {
     let dir = tempfile::tempdir().unwrap();
     let node = Arc::new(start(dir.path()).await);
     node.register(1).await;
-    let touch = |n: u64| Command::Touch { touches: (0..n).map(|i| (StreamId(i + (1 << 40)), u64::MAX)).collect() };
+    let touch =
+        |n: u64| Command::Touch { touches: (0..n).map(|i| (StreamId(i + (1 << 40)), u64::MAX)).collect() };
     let too_large = node.metadata.propose(touch(20_000)).await.unwrap_err();
     assert!(matches!(too_large, ProposeError::TooLarge { bytes } if bytes > COMMAND_MAX), "{too_large:?}");
     let large: Vec<_> = (0..20)
@@ -578,7 +580,8 @@ async fn a_stop_under_load_loses_no_answer_and_doubles_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn rate() {
-    let dir = TempDir::new_in("/var/tmp").unwrap();
+    let at = option_env!("WEIR_RATE_DIR").unwrap_or("/var/tmp");
+    let dir = TempDir::new_in(at).unwrap();
     let node = Arc::new(start(dir.path()).await);
     node.register(1).await;
     let clock = Clock::default();

@@ -45,8 +45,12 @@ fn effect(state: &mut State, c: &Command) -> Outcome {
         Command::Register(r) => {
             let no = SessionNo(state.next.session);
             state.next.session += 1;
-            let old: Vec<_> =
-                state.sessions.iter().filter(|(_, s)| s.id.node == r.session.node).map(|(no, _)| *no).collect();
+            let old: Vec<_> = state
+                .sessions
+                .iter()
+                .filter(|(_, s)| s.id.node == r.session.node)
+                .map(|(no, _)| *no)
+                .collect();
             for no in old {
                 state.sessions.remove(&no);
             }

@@ -235,17 +235,26 @@ mod tests {
     #[test]
     fn the_bytes_are_the_golden_ones() {
         let data = EntryData(Arc::from(&[0xaa, 0xbb][..]));
-        let entry = Entry { log_id: id(3, 1, 300), payload: EntryPayload::Normal(data) };
-        assert_eq!(hex(&encode_entry(&entry)), GOLDEN[0]);
-        let entry = Entry { log_id: id(3, 1, 300), payload: EntryPayload::Membership(members()) };
-        assert_eq!(hex(&encode_entry(&entry)), GOLDEN[1]);
-        assert_eq!(hex(&encode_vote(&Vote::new_committed(9, 2))), GOLDEN[2]);
-        assert_eq!(hex(&encode_log_id(&id(9, 2, 1))), GOLDEN[3]);
+        let normal = Entry { log_id: id(3, 1, 300), payload: EntryPayload::Normal(data) };
+        let changed = Entry { log_id: id(3, 1, 300), payload: EntryPayload::Membership(members()) };
         let stored = StoredMembership::new(Some(id(1, 1, 0)), members());
-        assert_eq!(hex(&encode_snapshot_meta(&snapshot_meta(Some(id(9, 2, 8)), stored))), GOLDEN[4]);
+        let records = [
+            encode_entry(&normal),
+            encode_entry(&changed),
+            encode_vote(&Vote::new_committed(9, 2)),
+            encode_log_id(&id(9, 2, 1)),
+            encode_snapshot_meta(&snapshot_meta(Some(id(9, 2, 8)), stored)),
+        ];
+        assert_eq!(records.map(|r| hex(&r)), GOLDEN);
     }
 
-    const GOLDEN: [&str; 5] = ["", "", "", "", ""];
+    const GOLDEN: [&str; 5] = [
+        "6686aacd010301ac0201aabb",
+        "b87eb86a010301ac0202010101020103613a310203623a31",
+        "29fe1cdd01090201",
+        "29fe1cdd01090201",
+        "c5834938010109020801010100010101020103613a310203623a31",
+    ];
 
     #[test]
     fn a_changed_byte_or_a_cut_never_passes() {

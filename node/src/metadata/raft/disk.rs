@@ -4,20 +4,25 @@
 //! wait share one transaction, in the order in which they were sent. After one failed write every later one fails
 //! (redb refuses them), so nothing is acknowledged over a gap. Purging is lazy: what counts is the recorded bound, the
 //! entries below it go a few per transaction. Knows bytes only; `log_store` gives them meaning.
+//!
+//! One sync per transaction cannot tell damage to the newest one from a power cut in the middle of it: redb would go
+//! back to the one before. So the writer *seals* the file with a two-phase commit when it has been idle for a moment
+//! (closing does the same); damage that comes later is an error.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
 use redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition,
-    WriteTransaction,
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError,
+    TableDefinition, WriteTransaction,
 };
-use tokio::sync::mpsc;
 
 use super::bytes;
 use crate::fault;
@@ -35,6 +40,8 @@ const PAGE_CACHE: usize = 16 << 20;
 const GROUP: usize = 64;
 /// Entries that one transaction removes at most on behalf of a purge.
 const PURGE_STEP: u64 = 256;
+/// Idle time after which the file is sealed.
+const IDLE: Duration = Duration::from_millis(200);
 
 /// The log's file cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -161,11 +168,7 @@ impl Disk {
     }
 
     /// The entries in `range` that are there, in order, until `max_bytes` are exceeded; at least one. Blocks.
-    pub(super) fn read(
-        &self,
-        range: Range<u64>,
-        max_bytes: usize,
-    ) -> Result<Vec<(u64, Vec<u8>)>, DiskError> {
+    pub(super) fn read(&self, range: Range<u64>, max_bytes: usize) -> Result<Vec<(u64, Vec<u8>)>, DiskError> {
         self.with(|db| {
             let tx = db.begin_read()?;
             let mut found = Vec::new();
@@ -200,25 +203,22 @@ impl Disk {
 
 /// The writer's loop; runs on a thread of its own until told to close or nobody can send any more. Goes on with the
 /// purge up to `purge_to` that an earlier process left.
-pub(super) fn write(disk: &Disk, mut jobs: mpsc::Receiver<Job>, purge_to: Option<u64>) {
-    let mut writer = Writer { disk, purge_to, committed: None };
-    loop {
-        let first = if writer.purge_to.is_some() { jobs.try_recv().ok() } else { jobs.blocking_recv() };
-        if first.is_none() && jobs.is_closed() && jobs.is_empty() {
-            break;
-        }
-        let mut group: Vec<Job> = first.into_iter().collect();
-        while !group.is_empty() && group.len() < GROUP {
-            let Ok(job) = jobs.try_recv() else { break };
-            group.push(job);
-        }
+pub(super) fn write(disk: &Disk, jobs: &Receiver<Job>, purge_to: Option<u64>) {
+    let mut writer = Writer { disk, purge_to, committed: None, sealed: true };
+    let close = loop {
+        let group = match writer.wait(jobs) {
+            Ok(group) => group,
+            Err(_gone) => break None,
+        };
         let close = writer.run(group);
-        if let Some(done) = close {
-            disk.db.write().take();
-            return done(Ok(()));
+        if close.is_some() {
+            break close;
         }
-    }
+    };
     disk.db.write().take();
+    if let Some(done) = close {
+        done(Ok(()));
+    }
 }
 
 struct Writer<'a> {
@@ -227,11 +227,34 @@ struct Writer<'a> {
     purge_to: Option<u64>,
     /// Waits for the next transaction.
     committed: Option<Vec<u8>>,
+    /// The newest transaction is a two-phase one.
+    sealed: bool,
 }
 
 impl Writer<'_> {
+    /// The jobs that are there; waits for one unless there is something else to do. The error means that none can
+    /// come any more.
+    fn wait(&self, jobs: &Receiver<Job>) -> Result<Vec<Job>, TryRecvError> {
+        let first = if self.purge_to.is_some() {
+            match jobs.try_recv() {
+                Err(TryRecvError::Empty) => return Ok(Vec::new()),
+                first => first?,
+            }
+        } else if self.sealed {
+            jobs.recv().map_err(|_gone| TryRecvError::Disconnected)?
+        } else {
+            match jobs.recv_timeout(IDLE) {
+                Ok(first) => first,
+                Err(RecvTimeoutError::Timeout) => return Ok(Vec::new()),
+                Err(RecvTimeoutError::Disconnected) => return Err(TryRecvError::Disconnected),
+            }
+        };
+        Ok(std::iter::once(first).chain(jobs.try_iter().take(GROUP - 1)).collect())
+    }
+
     /// One transaction for all of `group`. Returns the request to close, if it was among them.
     fn run(&mut self, group: Vec<Job>) -> Option<Done> {
+        let idle = group.is_empty() && self.purge_to.is_none();
         let mut dones = Vec::new();
         let mut close = None;
         let mut changes = Vec::new();
@@ -259,10 +282,11 @@ impl Writer<'_> {
                 Job::Close { done } => close = Some(done),
             }
         }
-        if changes.is_empty() && self.purge_to.is_none() {
+        if changes.is_empty() && self.purge_to.is_none() && !idle {
             return close;
         }
-        let result = self.commit(changes, appends);
+        let result = self.commit(changes, appends, idle);
+        self.sealed = idle || result.is_err();
         for done in dones {
             done(result.clone());
         }
@@ -273,11 +297,12 @@ impl Writer<'_> {
         close
     }
 
-    fn commit(&mut self, mut changes: Vec<Change>, appends: bool) -> Result<(), DiskError> {
+    fn commit(&mut self, mut changes: Vec<Change>, appends: bool, seal: bool) -> Result<(), DiskError> {
         changes.extend(self.committed.take().map(|record| Change::Meta(COMMITTED, record)));
         let purge_to = self.purge_to;
         let rest = self.disk.with(|db| {
-            let tx = db.begin_write()?;
+            let mut tx = db.begin_write()?;
+            tx.set_two_phase_commit(seal);
             for change in changes {
                 change.make(&tx)?;
             }

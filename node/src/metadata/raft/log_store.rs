@@ -9,17 +9,17 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
+use std::sync::mpsc::{self, SyncSender};
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
-use openraft::{
-    AnyError, EntryPayload, LogState, OptionalSend, RaftLogReader, StorageIOError,
-};
+use openraft::{AnyError, EntryPayload, LogState, OptionalSend, RaftLogReader, StorageIOError};
 use parking_lot::Mutex;
 use redb::StorageBackend;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
+use super::bytes::{self, BytesError};
 use super::disk::{self, Disk, DiskError, Done, Job, Loaded};
-use super::{Entry, LogId, StorageError, TypeConfig, Vote, bytes};
+use super::{Entry, LogId, StorageError, TypeConfig, Vote};
 use crate::fault;
 use crate::tasks::Tasks;
 
@@ -38,7 +38,7 @@ pub(super) struct LogStore {
 
 struct Shared {
     disk: Arc<Disk>,
-    jobs: mpsc::Sender<Job>,
+    jobs: SyncSender<Job>,
     memory: Mutex<Memory>,
     tasks: Tasks,
 }
@@ -48,6 +48,8 @@ struct Memory {
     committed: Option<LogId>,
     purged: Option<LogId>,
     last: Option<LogId>,
+    /// No entry below this was ever stored: 0 in any log but a test's.
+    first: u64,
     cache: VecDeque<Entry>,
     cache_bytes: usize,
     cache_max: usize,
@@ -68,10 +70,10 @@ impl LogStore {
         let (disk, loaded) = Disk::open(name, backend, raft_id, must_exist)?;
         let memory = Memory::load(&loaded, raft_id, cache_max).map_err(|e| disk.corrupt(e))?;
         let purge_to = memory.purged.map(|id| id.index);
-        let (jobs, waiting) = mpsc::channel(JOBS);
+        let (jobs, waiting) = mpsc::sync_channel(JOBS);
         let writer = disk.clone();
         let run = move || {
-            disk::write(&writer, waiting, purge_to);
+            disk::write(&writer, &waiting, purge_to);
             Ok(())
         };
         tasks
@@ -106,7 +108,7 @@ impl LogStore {
     /// Lets the writer finish what it has and closes the file.
     pub(super) async fn close(&self) {
         let (done, closed) = done();
-        if self.shared.jobs.send(Job::Close { done }).await.is_ok() {
+        if self.send(Job::Close { done }).is_ok() {
             // An error means that the writer is gone already, and so is its hold on the file.
             drop(closed.await);
         }
@@ -115,12 +117,13 @@ impl LogStore {
     /// Runs one job and waits until it is on disk.
     async fn run(&self, job: impl FnOnce(Done) -> Job) -> Result<(), DiskError> {
         let (done, finished) = done();
-        self.send(job(done)).await?;
+        self.send(job(done))?;
         finished.await.unwrap_or_else(|_gone| Err(self.shared.closed()))
     }
 
-    async fn send(&self, job: Job) -> Result<(), DiskError> {
-        self.shared.jobs.send(job).await.map_err(|_gone| self.shared.closed())
+    /// Never blocks: openraft waits for each of its writes, so that the queue is full only if nothing moves.
+    fn send(&self, job: Job) -> Result<(), DiskError> {
+        self.shared.jobs.try_send(job).map_err(|_full_or_gone| self.shared.closed())
     }
 
     /// The entries of `range` that count, in order; cut once they exceed `max_bytes`, at least one.
@@ -148,7 +151,7 @@ impl LogStore {
 
 impl Shared {
     fn closed(&self) -> DiskError {
-        DiskError::Closed("the metadata log".to_owned())
+        DiskError::Closed("the metadata log's writer".to_owned())
     }
 
     /// Entries that are on disk only. A missing one is an error unless it was purged meanwhile.
@@ -188,7 +191,7 @@ impl Shared {
 }
 
 impl Memory {
-    fn load(loaded: &Loaded, raft_id: u64, cache_max: usize) -> Result<Self, bytes::BytesError> {
+    fn load(loaded: &Loaded, raft_id: u64, cache_max: usize) -> Result<Self, BytesError> {
         let mut vote = loaded.vote.as_deref().map(bytes::decode_vote).transpose()?;
         if let Some(vote) = &mut vote
             && vote.leader_id.node_id == raft_id
@@ -207,7 +210,7 @@ impl Memory {
         let durable = next(last);
         let committed = id(&loaded.committed)?;
         let cache = VecDeque::new();
-        Ok(Self { vote, committed, purged, last, cache, cache_bytes: 0, cache_max, durable })
+        Ok(Self { vote, committed, purged, last, first: 0, cache, cache_bytes: 0, cache_max, durable })
     }
 
     fn first_cached(&self) -> u64 {
@@ -216,7 +219,7 @@ impl Memory {
 
     /// Splits a range, cut to what counts, into what is on disk only and the cached entries.
     fn split(&self, range: Range<u64>) -> (Range<u64>, Vec<Entry>) {
-        let start = range.start.max(next(self.purged));
+        let start = range.start.max(next(self.purged)).max(self.first);
         let end = range.end.min(next(self.last));
         let first = self.first_cached();
         let hot = start.max(first)..end;
@@ -230,6 +233,9 @@ impl Memory {
         if !self.cache.is_empty() && entry.log_id.index != next(self.last) {
             self.cache.clear();
             self.cache_bytes = 0;
+        }
+        if self.last.is_none() {
+            self.first = entry.log_id.index;
         }
         self.last = Some(entry.log_id);
         self.cache_bytes += cost(&entry);
@@ -349,9 +355,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.shared.memory.lock().committed = committed;
         // A hint for the next start; it need not be on disk before anything.
         let record = bytes::encode_log_id(&id);
-        self.send(Job::Committed { record })
-            .await
-            .map_err(|e| StorageIOError::write_logs(AnyError::new(&e)))?;
+        self.send(Job::Committed { record }).map_err(|e| StorageIOError::write_logs(AnyError::new(&e)))?;
         Ok(())
     }
 
@@ -379,7 +383,6 @@ impl RaftLogStorage<TypeConfig> for LogStore {
             callback.log_io_completed(result.map_err(io::Error::other));
         });
         self.send(Job::Append { records, done })
-            .await
             .map_err(|e| StorageIOError::write_logs(AnyError::new(&e)))?;
         Ok(())
     }
@@ -403,7 +406,6 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.shared.memory.lock().purge(upto);
         let record = bytes::encode_log_id(&upto);
         self.send(Job::Purge { upto: upto.index, record })
-            .await
             .map_err(|e| StorageIOError::write_logs(AnyError::new(&e)))?;
         Ok(())
     }

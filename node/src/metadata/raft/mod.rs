@@ -142,7 +142,9 @@ impl Log {
         }
         let sole = self
             .raft
-            .with_raft_state(move |s| membership::is_sole_voter(s.membership_state.effective().membership(), me))
+            .with_raft_state(move |s| {
+                membership::is_sole_voter(s.membership_state.effective().membership(), me)
+            })
             .await
             .map_err(|e| StartError::Log(e.to_string()))?;
         if !sole {
@@ -351,7 +353,8 @@ async fn open(
         let (snapshots, loaded) =
             Snapshots::open(&dir.join("snapshots")).map_err(|e| StartError::Log(e.to_string()))?;
         let name = dir.join("log.redb").display().to_string();
-        let store = LogStore::open(name.clone(), backend, raft_id.0, loaded.is_some(), log_cache_bytes, &its)?;
+        let store =
+            LogStore::open(name.clone(), backend, raft_id.0, loaded.is_some(), log_cache_bytes, &its)?;
         let covered = loaded.as_ref().and_then(|(meta, _)| meta.last_log_id).map(|id| id.index);
         if store.purged() > covered {
             let purged = store.purged().unwrap_or_default();

@@ -27,7 +27,8 @@ pub(super) struct Peer {
 impl Peer {
     fn unreachable(&self) -> Unreachable {
         let Self { target, address } = self;
-        let why = format!("raft id {target} at {address:?}: this build has no peer protocol for the metadata log");
+        let why =
+            format!("raft id {target} at {address:?}: this build has no peer protocol for the metadata log");
         Unreachable::new(&io::Error::new(io::ErrorKind::Unsupported, why))
     }
 }

@@ -93,8 +93,7 @@ impl Snapshots {
             fs::remove_file(&path).map_err(at(&path))?;
         }
         let current = loaded.as_ref().map(|(meta, _)| meta.clone()).zip(newest);
-        let this =
-            Self { dir: dir.to_owned(), current: Mutex::new(current), temporary: AtomicU64::new(0) };
+        let this = Self { dir: dir.to_owned(), current: Mutex::new(current), temporary: AtomicU64::new(0) };
         Ok((this, loaded))
     }
 

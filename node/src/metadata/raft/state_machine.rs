@@ -50,12 +50,9 @@ impl View {
     pub(super) fn new(snapshot: Option<(Meta, State)>, snapshot_log_bytes: u64) -> Self {
         let applied = match snapshot {
             None => Applied::default(),
-            Some((meta, state)) => Applied {
-                state,
-                last: meta.last_log_id,
-                members: meta.last_membership,
-                ..Applied::default()
-            },
+            Some((meta, state)) => {
+                Applied { state, last: meta.last_log_id, members: meta.last_membership, ..Applied::default() }
+            }
         };
         let index = applied.index();
         Self {
@@ -242,7 +239,8 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             .await
             .map_err(|e| StorageIOError::write_snapshot(Some(meta.signature()), AnyError::error(e)))?;
         if found.last_log_id != meta.last_log_id {
-            let why = format!("a snapshot up to {:?} came as one up to {:?}", found.last_log_id, meta.last_log_id);
+            let why =
+                format!("a snapshot up to {:?} came as one up to {:?}", found.last_log_id, meta.last_log_id);
             return Err(StorageIOError::read_snapshot(Some(meta.signature()), AnyError::error(why)).into());
         }
         self.view.replace(meta, state);

@@ -113,8 +113,10 @@ fn entry(index: u64, bytes: usize) -> Entry {
     Entry { log_id: LogId::new(openraft::CommittedLeaderId::new(1, 1), index), payload }
 }
 
-async fn append(store: &mut LogStore, entries: impl IntoIterator<Item = Entry> + Send) -> Result<(), StorageError>
-{
+async fn append(
+    store: &mut LogStore,
+    entries: impl IntoIterator<Item = Entry> + Send,
+) -> Result<(), StorageError> {
     let entries: Vec<Entry> = entries.into_iter().collect();
     openraft::storage::RaftLogStorageExt::blocking_append(store, entries).await
 }
