@@ -7,7 +7,11 @@
 pub mod apply;
 pub mod codec;
 pub mod command;
+pub mod consistency;
+pub mod limits;
+pub mod placement;
 mod proposer;
+pub mod query;
 mod raft;
 mod reads;
 mod requests;
