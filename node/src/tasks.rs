@@ -4,9 +4,12 @@
 //! shutdown waits for all of them. `run` owns the set; everyone else holds a clone of this handle.
 
 use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -53,14 +56,33 @@ impl Tasks {
         }));
     }
 
-    /// Runs work that blocks or computes for long on a thread where it holds up no task.
-    #[allow(clippy::disallowed_methods, reason = "this is the door")]
-    pub async fn blocking<T, F>(&self, work: F) -> anyhow::Result<T>
+    /// Runs blocking `work` (file IO) outside the runtime's own threads and waits for it; shutdown waits too, even if
+    /// the caller has gone. The error means that `work` panicked.
+    pub async fn blocking<T, F>(&self, work: F) -> Result<T, JoinError>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        Ok(self.tracker.spawn_blocking(work).await?)
+        self.tracker.spawn_blocking(work).await
+    }
+
+    /// Runs `work` on a thread of its own; the node fails if it returns an error or panics. It must end once its
+    /// input does, because shutdown waits for it.
+    pub fn spawn_thread<F>(&self, name: &'static str, work: F) -> io::Result<()>
+    where
+        F: FnOnce() -> anyhow::Result<()> + Send + 'static,
+    {
+        let this = self.clone();
+        let token = self.tracker.token();
+        let run = move || {
+            match catch_unwind(AssertUnwindSafe(work)) {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => this.fail(format!("thread {name}: {e:#}")),
+                Err(_panic) => this.fail(format!("thread {name} panicked")),
+            }
+            drop(token);
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
     }
 
     /// Declares the node failed: `run` stops it with this message.
