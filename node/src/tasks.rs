@@ -85,6 +85,23 @@ impl Tasks {
         std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
     }
 
+    /// Runs `work` on a thread of its own, for system calls that block by nature. It ends when its channel closes. Stopping
+    /// does not wait for it: a thread inside a system call that hangs cannot be cancelled and must not hang shutdown, so
+    /// what it has to finish is awaited through its channel. A panic fails the node.
+    #[allow(clippy::disallowed_methods, reason = "this is the door")]
+    pub fn spawn_unawaited_thread<F>(&self, name: &'static str, work: F) -> std::io::Result<()>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let guard = FailOnPanic { name, tasks: self.clone() };
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || {
+            let _guard = guard;
+            work();
+        })?;
+        Ok(())
+    }
+
     /// Declares the node failed: `run` stops it with this message.
     pub fn fail(&self, why: String) {
         self.fail_with(anyhow::Error::msg(why));
@@ -113,6 +130,19 @@ impl Tasks {
     pub async fn stop_within(&self, grace: std::time::Duration) {
         if tokio::time::timeout(grace, self.stop()).await.is_err() {
             tracing::warn!(?grace, tasks = self.tracker.len(), "tasks did not stop in time");
+        }
+    }
+}
+
+struct FailOnPanic {
+    name: &'static str,
+    tasks: Tasks,
+}
+
+impl Drop for FailOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.tasks.fail(format!("thread {}: panicked", self.name));
         }
     }
 }

@@ -4,6 +4,8 @@
 //! last committed state gives the state its owner had. Pure: bytes in `codec` functions beside the types. Built by
 //! `streams`, written by `wal`, replayed by `recovery`.
 
+pub mod codec;
+
 use bytes::Bytes;
 use weir_api::{Offset, StreamEpoch, StreamId};
 

@@ -1,0 +1,329 @@
+//! The bucket: a handful of calls over object_store, each with a deadline and an outcome that says what to do.
+//!
+//! Invariant: a put that ended in an error is *unknown*: it may have landed, and may still land later. Puts are never
+//! repeated here (the caller knows what it compares with); reads and deletes are, within their deadline. Called by
+//! everything under `storage`; `url` beside it says which bucket.
+
+use std::ops::Range;
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig};
+
+use crate::clock;
+
+mod url;
+
+pub use url::{S3Env, StoreUrl, UrlError};
+
+/// How long one call may take before it counts as failed; large bodies get a second more per MiB.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long listing may take.
+const LIST_DEADLINE: Duration = Duration::from_secs(30);
+/// How often a read or delete is tried within its deadline.
+const TRIES: u32 = 4;
+
+/// What a conditional put found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// The object is stored, by this put.
+    Stored,
+    /// The store says that the key is taken (or, on S3, that another put of it is under way). Read it to know.
+    Exists,
+}
+
+/// An object in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its key.
+    pub key: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// Why a call gave no answer. For a put each of them leaves the outcome unknown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// Try again later.
+    #[error("{call} {key}: {why}")]
+    Unavailable {
+        /// The call.
+        call: &'static str,
+        /// Its key.
+        key: String,
+        /// What the store or the network said.
+        why: String,
+    },
+    /// Try again later; perhaps the store hangs.
+    #[error("{call} {key}: no answer within {} s", after.as_secs())]
+    TimedOut {
+        /// The call.
+        call: &'static str,
+        /// Its key.
+        key: String,
+        /// The deadline.
+        after: Duration,
+    },
+    /// Somebody has to change credentials, policy or configuration; then it works again.
+    #[error("{call} {key}: refused: {why}")]
+    Denied {
+        /// The call.
+        call: &'static str,
+        /// Its key.
+        key: String,
+        /// What the store said.
+        why: String,
+    },
+    /// The bucket cannot be opened with this configuration.
+    #[error("object store: {0}")]
+    Config(String),
+}
+
+/// A handle on the bucket. Clones share connections.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    objects: Arc<dyn ObjectStore>,
+    prefix: String,
+    local: Option<PathBuf>,
+}
+
+impl Store {
+    /// Opens a bucket; a local folder is created. Says nothing about whether it works: see `probe`.
+    pub fn open(url: &StoreUrl, env: S3Env) -> Result<Self, StoreError> {
+        let config = |e: object_store::Error| StoreError::Config(text(&e));
+        match url {
+            StoreUrl::File(folder) => {
+                let at = |e| StoreError::Config(format!("{}: {e}", folder.display()));
+                std::fs::create_dir_all(folder).map_err(at)?;
+                let folder = folder.canonicalize().map_err(at)?;
+                let objects = LocalFileSystem::new_with_prefix(&folder).map_err(config)?.with_fsync(true);
+                let inner = Inner { objects: Arc::new(objects), prefix: String::new(), local: Some(folder) };
+                Ok(Self { inner: Arc::new(inner) })
+            }
+            StoreUrl::S3 { bucket, prefix } => {
+                let objects = s3(bucket, env)?.build().map_err(config)?;
+                Ok(Self::over(Arc::new(objects), prefix))
+            }
+        }
+    }
+
+    /// A bucket over any implementation: tests and simulation.
+    pub fn over(objects: Arc<dyn ObjectStore>, prefix: &str) -> Self {
+        let prefix = prefix.trim_matches('/').to_owned();
+        Self { inner: Arc::new(Inner { objects, prefix, local: None }) }
+    }
+
+    /// The folder, if the bucket is one.
+    pub fn local_dir(&self) -> Option<&FsPath> {
+        self.inner.local.as_deref()
+    }
+
+    /// Stores `body` unless the key is taken.
+    pub async fn put_if_absent(&self, key: &str, body: Bytes) -> Result<Put, StoreError> {
+        let path = self.path(key)?;
+        let limit = DEADLINE + Duration::from_secs((body.len() >> 20) as u64);
+        let options = PutOptions::from(PutMode::Create);
+        let put = self.inner.objects.put_opts(&path, body.into(), options);
+        match within("put", key, limit, put).await? {
+            Ok(_) => Ok(Put::Stored),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                Ok(Put::Exists)
+            }
+            Err(e) => Err(error("put", key, &e)),
+        }
+    }
+
+    /// The object, or `None` if there is none.
+    pub async fn get(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
+        let path = &self.path(key)?;
+        let got = retried("get", key, DEADLINE * 3, || async {
+            self.inner.objects.get(path).await?.bytes().await
+        });
+        absent_is_none(got.await?, "get", key)
+    }
+
+    /// Several ranges of one object, in order; neighbours are fetched together. `None` if the object is gone.
+    pub async fn get_ranges(
+        &self,
+        key: &str,
+        ranges: &[Range<u64>],
+    ) -> Result<Option<Vec<Bytes>>, StoreError> {
+        let path = &self.path(key)?;
+        let got = retried("get", key, DEADLINE * 3, || self.inner.objects.get_ranges(path, ranges));
+        absent_is_none(got.await?, "get", key)
+    }
+
+    /// Deletes the object; that there is none is success.
+    pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        let path = &self.path(key)?;
+        let deleted = retried("delete", key, DEADLINE, || self.inner.objects.delete(path));
+        absent_is_none(deleted.await?, "delete", key).map(|_| ())
+    }
+
+    /// At most `limit` of the objects whose keys begin with the folder `prefix`, in no particular order. A hint: never
+    /// the proof that something is not there.
+    pub async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<Listed>, StoreError> {
+        let path = self.path(prefix)?;
+        let skip = if self.inner.prefix.is_empty() { 0 } else { self.inner.prefix.len() + 1 };
+        let listing = async {
+            let mut found = Vec::new();
+            let mut objects = self.inner.objects.list(Some(&path));
+            while found.len() < limit {
+                let Some(o) = objects.try_next().await? else { break };
+                let key = o.location.as_ref().get(skip..).unwrap_or_default().to_owned();
+                found.push(Listed { key, bytes: o.size });
+            }
+            Ok(found)
+        };
+        within("list", prefix, LIST_DEADLINE, listing).await?.map_err(|e| error("list", prefix, &e))
+    }
+
+    fn path(&self, key: &str) -> Result<Path, StoreError> {
+        let whole = if self.inner.prefix.is_empty() {
+            Path::parse(key)
+        } else {
+            Path::parse(format!("{}/{key}", self.inner.prefix))
+        };
+        whole.map_err(|e| StoreError::Config(format!("the key {key:?} is not usable: {e}")))
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Store({}/{})", self.inner.objects, self.inner.prefix)
+    }
+}
+
+/// The builder, with object_store's own retries off: a put that it repeated behind our back would answer "exists" to
+/// its own first try, and its time-outs are longer than ours.
+fn s3(bucket: &str, env: S3Env) -> Result<AmazonS3Builder, StoreError> {
+    let S3Env { endpoint, region, access_key_id, secret_access_key, session_token, more } = env;
+    let mut b = AmazonS3Builder::new();
+    for (name, value) in more {
+        // As the library does for the environment: names that it does not know are for somebody else.
+        if let Ok(key) = name.to_ascii_lowercase().parse() {
+            b = b.with_config(key, value);
+        }
+    }
+    if let Some(endpoint) = endpoint {
+        b = b.with_allow_http(endpoint.starts_with("http://")).with_endpoint(endpoint);
+    }
+    if let Some(region) = region {
+        b = b.with_region(region);
+    }
+    match (access_key_id, secret_access_key) {
+        (Some(id), Some(secret)) => b = b.with_access_key_id(id).with_secret_access_key(secret),
+        (None, None) => {}
+        _ => return Err(StoreError::Config("an access key id and its secret go together".to_owned())),
+    }
+    if let Some(token) = session_token {
+        b = b.with_token(token);
+    }
+    let client = ClientOptions::new()
+        .with_connect_timeout(Duration::from_secs(3))
+        .with_timeout(DEADLINE * 12)
+        .with_pool_idle_timeout(Duration::from_secs(20));
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    // Bulk deletes are what S3 look-alikes most often lack.
+    Ok(b.with_bucket_name(bucket).with_client_options(client).with_retry(retry).with_disable_bulk_delete(true))
+}
+
+async fn within<T>(
+    call: &'static str,
+    key: &str,
+    after: Duration,
+    work: impl Future<Output = T>,
+) -> Result<T, StoreError> {
+    let late = |_e| StoreError::TimedOut { call, key: key.to_owned(), after };
+    tokio::time::timeout(after, work).await.map_err(late)
+}
+
+/// Runs an idempotent call up to [`TRIES`] times in all, within `after` in all.
+async fn retried<T, F>(
+    call: &'static str,
+    key: &str,
+    after: Duration,
+    mut once: impl FnMut() -> F,
+) -> Result<object_store::Result<T>, StoreError>
+where
+    F: Future<Output = object_store::Result<T>>,
+{
+    let tries = async {
+        let mut pause = Duration::from_millis(50);
+        for _ in 1..TRIES {
+            match once().await {
+                Err(e) if transient(&e) => tokio::time::sleep(jittered(pause)).await,
+                outcome => return outcome,
+            }
+            pause *= 3;
+        }
+        once().await
+    };
+    within(call, key, after, tries).await
+}
+
+/// Between half of `pause` and all of it, so that many waiters do not come back at once.
+pub(super) fn jittered(pause: Duration) -> Duration {
+    let half = pause / 2;
+    half + half.mul_f64(clock::random_u64() as f64 / u64::MAX as f64)
+}
+
+fn transient(e: &object_store::Error) -> bool {
+    use object_store::Error as E;
+    // A local read that failed stays failed; only a remote one is worth another try at once.
+    match e {
+        E::Generic { store, .. } => *store != "LocalFileSystem",
+        E::JoinError { .. } => true,
+        _ => false,
+    }
+}
+
+fn absent_is_none<T>(
+    got: object_store::Result<T>,
+    call: &'static str,
+    key: &str,
+) -> Result<Option<T>, StoreError> {
+    match got {
+        Ok(value) => Ok(Some(value)),
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        Err(e) => Err(error(call, key, &e)),
+    }
+}
+
+fn error(call: &'static str, key: &str, e: &object_store::Error) -> StoreError {
+    use object_store::Error as E;
+    let (key, why) = (key.to_owned(), text(e));
+    match e {
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } | E::NotImplemented { .. } => {
+            StoreError::Denied { call, key, why }
+        }
+        _ => StoreError::Unavailable { call, key, why },
+    }
+}
+
+/// An error with its causes on one line, bounded: servers answer with whole pages.
+fn text(e: &dyn std::error::Error) -> String {
+    let mut out = e.to_string();
+    let mut cause = e.source();
+    while let Some(c) = cause {
+        let c_text = c.to_string();
+        if !out.contains(&c_text) {
+            out = format!("{out}: {c_text}");
+        }
+        cause = c.source();
+    }
+    out.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect()
+}
+
+#[cfg(test)]
+mod tests;

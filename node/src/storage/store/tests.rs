@@ -1,0 +1,83 @@
+use std::sync::Arc;
+
+use object_store::memory::InMemory;
+
+use super::*;
+use crate::storage::faults::{Fault, FaultStore};
+
+fn faulty() -> (Arc<FaultStore>, Store) {
+    let faults = FaultStore::new(Arc::new(InMemory::new()));
+    let store = Store::over(faults.clone(), "/a/b/");
+    (faults, store)
+}
+
+#[tokio::test]
+async fn keys_live_under_the_prefix_and_are_listed_without_it() {
+    let (_, store) = faulty();
+    store.put_if_absent("x/1", Bytes::from_static(b"one")).await.unwrap();
+    store.put_if_absent("x/2", Bytes::from_static(b"four")).await.unwrap();
+    store.put_if_absent("y", Bytes::new()).await.unwrap();
+    let mut listed = store.list("x", 10).await.unwrap();
+    listed.sort_by(|a, b| a.key.cmp(&b.key));
+    let want = [("x/1", 3), ("x/2", 4)].map(|(k, bytes)| Listed { key: k.to_owned(), bytes });
+    assert_eq!(listed, want);
+    assert_eq!(store.list("x", 1).await.unwrap().len(), 1);
+    assert_eq!(store.get("x/1").await.unwrap(), Some(Bytes::from_static(b"one")));
+    assert_eq!(store.get("x/3").await.unwrap(), None);
+    assert_eq!(store.get_ranges("x/3", &[0..1]).await.unwrap(), None);
+    store.delete("x/1").await.unwrap();
+    store.delete("x/1").await.unwrap();
+    assert_eq!(store.get("x/1").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn the_second_put_of_a_key_finds_it_taken() {
+    let (_, store) = faulty();
+    assert_eq!(store.put_if_absent("k", Bytes::from_static(b"1")).await.unwrap(), Put::Stored);
+    assert_eq!(store.put_if_absent("k", Bytes::from_static(b"2")).await.unwrap(), Put::Exists);
+    assert_eq!(store.get("k").await.unwrap(), Some(Bytes::from_static(b"1")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_that_hangs_ends_at_its_deadline_and_is_not_repeated() {
+    let (faults, store) = faulty();
+    faults.put("k", Fault::HangBefore);
+    let error = store.put_if_absent("k", Bytes::new()).await.unwrap_err();
+    assert!(matches!(error, StoreError::TimedOut { .. }), "{error}");
+    assert_eq!(error.to_string(), "put k: no answer within 10 s");
+    faults.put("k", Fault::FailBefore);
+    store.put_if_absent("k", Bytes::new()).await.unwrap_err();
+    assert_eq!(faults.counts().puts, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_are_tried_again_a_few_times() {
+    let (faults, store) = faulty();
+    store.put_if_absent("k", Bytes::from_static(b"1")).await.unwrap();
+    faults.fail_gets("k", 3);
+    assert_eq!(store.get("k").await.unwrap(), Some(Bytes::from_static(b"1")));
+    faults.fail_gets("k", 4);
+    let error = store.get("k").await.unwrap_err();
+    assert!(error.to_string().contains("injected: read failed"), "{error}");
+}
+
+#[tokio::test]
+async fn half_a_credential_is_refused() {
+    let url = "s3://bucket".parse().unwrap();
+    let env = S3Env { access_key_id: Some("id".into()), ..S3Env::default() };
+    assert!(matches!(Store::open(&url, env), Err(StoreError::Config(_))));
+}
+
+#[tokio::test]
+async fn an_s3_bucket_opens_without_touching_the_network() {
+    let url = "s3://bucket/prefix".parse().unwrap();
+    let env = S3Env {
+        endpoint: Some("http://127.0.0.1:9".into()),
+        region: Some("eu-central-1".into()),
+        access_key_id: Some("id".into()),
+        secret_access_key: Some("secret".into()),
+        session_token: None,
+        more: vec![("AWS_PROFILE".into(), "x".into())],
+    };
+    assert!(Store::open(&url, env).unwrap().local_dir().is_none());
+}
