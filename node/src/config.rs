@@ -342,9 +342,15 @@ fn log_format(text: &str) -> Result<LogFormat, String> {
 }
 
 fn filter(text: &str) -> Result<String, String> {
-    let allowed =
-        |_e| "error, warn, info, debug or trace, or directives as info,weir::storage=debug".to_owned();
-    tracing_subscriber::EnvFilter::try_new(text).map(|_| text.to_owned()).map_err(allowed)
+    // A bare word would be taken as a module's name, so a misspelt level would silence everything.
+    let plain = |d: &str| d.contains('=') || d.trim().parse::<tracing::level_filters::LevelFilter>().is_ok();
+    let parsed = tracing_subscriber::EnvFilter::try_new(text);
+    if !text.split(',').all(plain) || parsed.is_err() {
+        return Err(
+            "error, warn, info, debug, trace or off, or directives as info,weir::storage=debug".to_owned()
+        );
+    }
+    Ok(text.to_owned())
 }
 
 /// For counts whose upper bound was checked to fit.
