@@ -11,7 +11,9 @@
 
 pub mod clock;
 pub mod fault;
+pub mod http;
 pub mod metadata;
 pub mod net;
 pub mod storage;
+pub mod streams;
 pub mod tasks;
