@@ -14,6 +14,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod fault;
+pub mod http;
 pub mod metadata;
 pub mod metrics;
 pub mod net;
@@ -21,4 +22,5 @@ pub mod readiness;
 #[path = "run_stub.rs"]
 pub mod run;
 pub mod storage;
+pub mod streams;
 pub mod tasks;
