@@ -8,7 +8,6 @@ mod check;
 mod settings;
 mod show;
 mod sources;
-mod store_url;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -22,7 +21,7 @@ use weir_api::{ClusterUid, Incarnation, NodeId, Slots};
 
 pub use show::Shown;
 pub use sources::{Origin, SettingArgs};
-pub use store_url::{S3Env, StoreUrl};
+pub use crate::storage::store::{S3Env, StoreUrl};
 
 use sources::Sources;
 
@@ -280,6 +279,18 @@ fn typed(s: &Sources, s3: S3Env) -> Result<ServeConfig, ConfigError> {
 }
 
 /// The usual AWS variables; the only settings that are not in the table, because every S3 tool shares them.
+/// Passed on to the S3 client by name.
+const AWS_MORE: [&str; 8] = [
+    "AWS_ALLOW_HTTP",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+];
+
 fn s3_environment(environment: &dyn Fn(&str) -> Option<OsString>) -> Result<S3Env, ConfigError> {
     let get = |name: &str| sources::variable(environment, name);
     let wrong = |name: &str, value: String, allowed: String| ConfigError::Value {
@@ -293,17 +304,19 @@ fn s3_environment(environment: &dyn Fn(&str) -> Option<OsString>) -> Result<S3En
         }
         None => None,
     };
-    let allow_http = match get("AWS_ALLOW_HTTP")? {
-        Some(text) => units::switch(&text).map_err(|allowed| wrong("AWS_ALLOW_HTTP", text, allowed))?,
-        None => false,
-    };
+    let mut more = Vec::new();
+    for name in AWS_MORE {
+        if let Some(value) = get(name)? {
+            more.push((name.to_owned(), value));
+        }
+    }
     Ok(S3Env {
         endpoint,
         region: get("AWS_REGION")?.or(get("AWS_DEFAULT_REGION")?),
         access_key_id: get("AWS_ACCESS_KEY_ID")?,
         secret_access_key: get("AWS_SECRET_ACCESS_KEY")?,
         session_token: get("AWS_SESSION_TOKEN")?,
-        allow_http,
+        more,
     })
 }
 

@@ -13,14 +13,16 @@ pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod data_dir;
 pub mod fault;
+pub mod founding;
 pub mod http;
 pub mod metadata;
 pub mod metrics;
 pub mod net;
 pub mod readiness;
-#[path = "run_stub.rs"]
 pub mod run;
+pub mod session;
 pub mod storage;
 pub mod streams;
 pub mod tasks;
