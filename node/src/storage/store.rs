@@ -146,8 +146,9 @@ impl Store {
     /// The object, or `None` if there is none.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
         let path = &self.path(key)?;
-        let got =
-            retried("get", key, DEADLINE * 3, || async { self.inner.objects.get(path).await?.bytes().await });
+        let got = retried("get", key, DEADLINE * 3, || async {
+            self.inner.objects.get(path).await?.bytes().await
+        });
         absent_is_none(got.await?, "get", key)
     }
 
@@ -234,10 +235,7 @@ fn s3(bucket: &str, env: S3Env) -> Result<AmazonS3Builder, StoreError> {
         .with_pool_idle_timeout(Duration::from_secs(20));
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     // Bulk deletes are what S3 look-alikes most often lack.
-    Ok(b.with_bucket_name(bucket)
-        .with_client_options(client)
-        .with_retry(retry)
-        .with_disable_bulk_delete(true))
+    Ok(b.with_bucket_name(bucket).with_client_options(client).with_retry(retry).with_disable_bulk_delete(true))
 }
 
 async fn within<T>(

@@ -220,9 +220,7 @@ impl Inner {
 
     /// Deletes one listed object if it is below `below` and no seal; says whether it did.
     async fn trim_one(&self, listed: Listed, below: u64) -> Result<bool, WalError> {
-        let Some(keys::Key::Wal { seq, .. }) = keys::parse(self.generation, &listed.key) else {
-            return Ok(false);
-        };
+        let Some(keys::Key::Wal { seq, .. }) = keys::parse(self.generation, &listed.key) else { return Ok(false) };
         if seq >= below {
             return Ok(false);
         }

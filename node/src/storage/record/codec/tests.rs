@@ -109,17 +109,13 @@ fn announced_lengths_are_believed_only_as_far_as_there_are_bytes() {
 }
 
 fn payload() -> impl Strategy<Value = Payload> {
-    let elements =
-        vec("[0-9]{1,200}", 0..20).prop_map(|e| json(&e.iter().map(String::as_str).collect::<Vec<_>>()));
+    let elements = vec("[0-9]{1,200}", 0..20).prop_map(|e| json(&e.iter().map(String::as_str).collect::<Vec<_>>()));
     prop_oneof![vec(any::<u8>(), 0..300).prop_map(|b| Payload::Bytes(b.into())), elements]
 }
 
 fn frame() -> impl Strategy<Value = Frame> {
-    let producer = ("[a-z]{1,20}", any::<u64>(), any::<u64>()).prop_map(|(id, epoch, seq)| ProducerStamp {
-        id: id.into(),
-        epoch,
-        seq,
-    });
+    let producer = ("[a-z]{1,20}", any::<u64>(), any::<u64>())
+        .prop_map(|(id, epoch, seq)| ProducerStamp { id: id.into(), epoch, seq });
     let expiry = prop_oneof![
         Just(Expiry::Never),
         any::<u64>().prop_map(Expiry::Ttl),
