@@ -52,17 +52,19 @@ pub(super) enum Block {
     Chunk(Payload),
 }
 
-impl Block {
-    fn weight(&self) -> usize {
-        match self {
-            Self::Root(root) => root.pages.len() * size_of::<PageRef>(),
-            Self::Page(page) => page.entries.len() * size_of::<Entry>(),
-            Self::Chunk(Payload::Bytes(bytes)) => bytes.len(),
-            // The table stays behind the text in the same allocation.
-            Self::Chunk(Payload::Json { text, ends }) => text.len() + 2 * size_of_val(ends.as_ref()),
-        }
-    }
+/// The memory that a block takes.
+fn weight(key: &BlockKey, block: &Block) -> usize {
+    let content = match block {
+        Block::Root(root) => root.pages.len() * size_of::<PageRef>(),
+        Block::Page(page) => page.entries.len() * size_of::<Entry>(),
+        Block::Chunk(Payload::Bytes(bytes)) => bytes.len(),
+        // The table stays behind the text in the same allocation.
+        Block::Chunk(Payload::Json { text, ends }) => text.len() + 2 * size_of_val(ends.as_ref()),
+    };
+    BLOCK_OVERHEAD + key.object.len() + content
+}
 
+impl Block {
     fn properties(&self) -> CacheProperties {
         let hint = match self {
             Self::Root(_) | Self::Page(_) => Hint::Normal,
@@ -140,7 +142,7 @@ impl BlockCache {
             .with_name("segments")
             .with_shards(shards)
             .with_eviction_config(LruConfig { high_priority_pool_ratio: INDEX_SHARE })
-            .with_weighter(|key: &BlockKey, block: &Block| BLOCK_OVERHEAD + key.object.len() + block.weight())
+            .with_weighter(weight)
             .build();
         let inner = Inner {
             blocks,
@@ -180,7 +182,7 @@ impl BlockCache {
     }
 
     pub(super) fn put(&self, key: BlockKey, block: Block) {
-        if block.weight() <= self.inner.max_block {
+        if weight(&key, &block) <= self.inner.max_block {
             let properties = block.properties();
             drop(self.inner.blocks.insert_with_properties(key, block, properties));
         }

@@ -22,9 +22,10 @@ use weir_api::{Offset, StreamId};
 
 use super::cache::{Block, BlockCache, BlockKey, CacheStats, ROOT};
 use super::index::{Entry, Key, Kind, Page, Root};
+use super::keys;
 use super::record::{Dedupe, Payload};
 use super::segment::format::{TRAILER, Trailer, check};
-use super::segment::{DecodeError, chunk};
+use super::segment::{DecodeError, SegmentIdentity, chunk};
 use super::store::{Store, StoreError};
 use crate::metadata::state::Extent;
 
@@ -57,13 +58,8 @@ pub enum ReadError {
         what: DecodeError,
     },
     /// The store did not answer as it should: try again later.
-    #[error("segment {key}: {why}")]
-    Store {
-        /// The object.
-        key: Arc<str>,
-        /// What the store said.
-        why: Arc<StoreError>,
-    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 /// See the module. Clones share one cache.
@@ -143,7 +139,8 @@ impl SegmentReader {
         let block = self
             .block(root, || {
                 let (this, object) = (self.clone(), object.clone());
-                async move { this.fetch_root(&object, bytes).await.map(|root| Block::Root(Arc::new(root))) }.boxed()
+                async move { this.fetch_root(&object, bytes).await.map(|root| Block::Root(Arc::new(root))) }
+                    .boxed()
             })
             .await?;
         match block {
@@ -156,7 +153,8 @@ impl SegmentReader {
         let at = segment.root.pages[number].at;
         let block = self
             .block(BlockKey { object: segment.object.clone(), at }, || {
-                let (store, object, root) = (self.store.clone(), segment.object.clone(), segment.root.clone());
+                let (store, object, root) =
+                    (self.store.clone(), segment.object.clone(), segment.root.clone());
                 async move {
                     let page = root.pages[number];
                     let raw = fetch(&store, &object, page.at..page.at + u64::from(page.bytes)).await?;
@@ -203,6 +201,9 @@ impl SegmentReader {
         };
         check(&raw, trailer.root_crc, "segment root").map_err(bad)?;
         let root = Root::decode(&raw, trailer.root_at).map_err(bad)?;
+        if !is_named(object, &root.identity) {
+            return Err(bad(DecodeError::Malformed("it is another segment than its key names")));
+        }
         if root.pages.first().is_some_and(|page| page.at >= tail_at) {
             for page in &root.pages {
                 let raw = &tail[within(tail_at, page.at..page.at + u64::from(page.bytes))];
@@ -269,11 +270,8 @@ impl SegmentReader {
 
     /// The wanted chunks, from the cache or from few and large gets.
     async fn chunks(&self, segment: &Opened, plan: &Plan) -> Result<Vec<Payload>, ReadError> {
-        let keys: Vec<BlockKey> = plan
-            .entries
-            .iter()
-            .map(|e| BlockKey { object: segment.object.clone(), at: e.at })
-            .collect();
+        let keys: Vec<BlockKey> =
+            plan.entries.iter().map(|e| BlockKey { object: segment.object.clone(), at: e.at }).collect();
         let mut blocks = Vec::with_capacity(plan.wanted.len());
         for key in &keys[plan.wanted.clone()] {
             match self.cache.get(key) {
@@ -327,6 +325,13 @@ fn corrupt(object: &Arc<str>, what: DecodeError) -> ReadError {
     ReadError::Corrupt { key: object.clone(), what }
 }
 
+/// Whether the key is that of this segment, in whatever generation.
+fn is_named(object: &str, identity: &SegmentIdentity) -> bool {
+    let own = keys::segment(0, &identity.session, identity.number);
+    let after_generation = |key: &'_ str| key.split_once('/').map(|(_, rest)| rest.to_owned());
+    after_generation(object) == after_generation(&own)
+}
+
 /// Root, pages and chunks lie at different positions, so a cache key names one kind; a wrong root might not.
 fn misfiled(object: &Arc<str>) -> ReadError {
     corrupt(object, DecodeError::Malformed("two kinds of block lie at one position"))
@@ -335,10 +340,8 @@ fn misfiled(object: &Arc<str>) -> ReadError {
 /// One ranged get, exactly as long as asked for.
 async fn fetch(store: &Store, object: &Arc<str>, range: Range<u64>) -> Result<Bytes, ReadError> {
     let length = range.end - range.start;
-    let got = store.get_ranges(object, &[range]).await.map_err(|e| match e {
-        StoreError::NotFound(_) => ReadError::NotFound(object.clone()),
-        other => ReadError::Store { key: object.clone(), why: Arc::new(other) },
-    })?;
+    let got = store.get_ranges(object, &[range]).await?;
+    let got = got.ok_or_else(|| ReadError::NotFound(object.clone()))?;
     got.into_iter()
         .next()
         .filter(|bytes| bytes.len() as u64 == length)
@@ -375,7 +378,8 @@ fn content_from(entry: &Entry, from: Offset) -> u64 {
         Kind::Bytes => left,
         Kind::Json | Kind::Dedupe => {
             let text = entry.bytes.saturating_sub(entry.length() * chunk::END_BYTES as u64);
-            u64::try_from(u128::from(text) * u128::from(left) / u128::from(entry.length().max(1))).unwrap_or(text)
+            u64::try_from(u128::from(text) * u128::from(left) / u128::from(entry.length().max(1)))
+                .unwrap_or(text)
         }
     }
 }

@@ -10,8 +10,8 @@ use futures::stream::BoxStream;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult,
 };
 use proptest::prelude::*;
 use weir_api::{Offset, StreamId};
@@ -41,7 +41,12 @@ impl std::fmt::Display for Counting {
 type Answer<'a, T> = BoxFuture<'a, object_store::Result<T>>;
 
 impl ObjectStore for Counting {
-    fn put_opts<'a, 'b, 'c>(&'a self, at: &'b Path, what: PutPayload, how: PutOptions) -> Answer<'c, PutResult>
+    fn put_opts<'a, 'b, 'c>(
+        &'a self,
+        at: &'b Path,
+        what: PutPayload,
+        how: PutOptions,
+    ) -> Answer<'c, PutResult>
     where
         'a: 'c,
         'b: 'c,
@@ -71,9 +76,16 @@ impl ObjectStore for Counting {
             // Answers come later, so that concurrent readers meet.
             tokio::task::yield_now().await;
             if self.down.load(Ordering::Relaxed) {
-                return Err(object_store::Error::NotImplemented { operation: "get".into(), implementer: "down".into() });
+                return Err(object_store::Error::NotImplemented {
+                    operation: "get".into(),
+                    implementer: "down".into(),
+                });
             }
-            let got = self.inner.get_opts(at, how).await?;
+            // A range that the object does not have: as a store that is not worth another try says it.
+            let got = self.inner.get_opts(at, how).await.map_err(|e| match e {
+                e @ object_store::Error::NotFound { .. } => e,
+                e => object_store::Error::Generic { store: "LocalFileSystem", source: Box::new(e) },
+            })?;
             self.bytes.fetch_add(got.range.end - got.range.start, Ordering::Relaxed);
             Ok(got)
         })
@@ -164,7 +176,10 @@ type Probe = (prop::sample::Index, prop::sample::Index, usize, bool);
 
 fn probes() -> impl Strategy<Value = Vec<Probe>> {
     let max = prop_oneof![Just(0), 1usize..100, 1usize..700_000, Just(usize::MAX)];
-    prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), max, any::<bool>()), 1..30)
+    prop::collection::vec(
+        (any::<prop::sample::Index>(), any::<prop::sample::Index>(), max, any::<bool>()),
+        1..30,
+    )
 }
 
 async fn probe(bench: &Bench, (which, at, max, cut): &Probe) -> Option<Result<(), ReadError>> {
@@ -310,8 +325,9 @@ async fn a_reader_that_goes_away_leaves_the_fetch_to_the_others() {
 
 #[tokio::test]
 async fn one_of_a_hundred_thousand_streams_is_found_in_four_gets() {
-    let streams: Vec<ModelStream> =
-        (1..=100_000).map(|id| model::stream(id, false, id, vec![model::payload(false, &[20], id as u8)], None)).collect();
+    let streams: Vec<ModelStream> = (1..=100_000)
+        .map(|id| model::stream(id, false, id, vec![model::payload(false, &[20], id as u8)], None))
+        .collect();
     let bench = Bench::new(streams, 64 * MIB).await;
     bench.good(49_999, 50_000, 1000).await;
     let (gets, bytes) = bench.cost();
@@ -334,27 +350,43 @@ async fn an_answer_shares_the_memory_of_the_cache() {
 #[tokio::test]
 async fn errors_say_what_to_do() {
     let dedupe = Some(Dedupe::default());
-    let streams = vec![model::stream(1, false, 0, vec![model::payload(false, &[100], 1)], dedupe), long_stream(1)];
+    let streams =
+        vec![model::stream(1, false, 0, vec![model::payload(false, &[100], 1)], dedupe), long_stream(1)];
     let bench = Bench::new(streams, MIB).await;
     let extent = bench.streams[0].extent();
     let gone = bench.reader.read("g1/segments/gone", bench.size, &extent, Offset(0), 10).await;
     assert!(matches!(gone, Err(ReadError::NotFound(key)) if &*key == "g1/segments/gone"));
 
+    // The object under a name that is not its own.
+    let other = KEY.replace("3", "4");
+    let path = |key: &str| Path::from(format!("bucket/{key}"));
+    bench.counting.copy(&path(KEY), &path(&other)).await.unwrap();
+    let misnamed = bench.reader.read(&other, bench.size, &extent, Offset(0), 10).await;
+    assert!(matches!(misnamed, Err(ReadError::Corrupt { .. })));
+
     bench.counting.down.store(true, Ordering::Relaxed);
-    assert!(matches!(bench.read(0, 0, 10).await, Err(ReadError::Store { .. })));
-    assert!(matches!(bench.reader.dedupe(KEY, bench.size, StreamId(1)).await, Err(ReadError::Store { .. })));
+    assert!(matches!(bench.read(0, 0, 10).await, Err(ReadError::Store(_))));
+    assert!(matches!(bench.reader.dedupe(KEY, bench.size, StreamId(1)).await, Err(ReadError::Store(_))));
     bench.counting.down.store(false, Ordering::Relaxed);
     bench.good(0, 0, 10).await;
     assert_eq!(bench.reader.dedupe(KEY, bench.size, StreamId(1)).await.unwrap(), Dedupe::default());
 
     // The metadata name offsets or streams that the segment does not hold.
     let read = |written_as: u64, range: Range<u64>| {
-        let extent = Extent { written_as: StreamId(written_as), start: Offset(range.start), end: Offset(range.end), ..extent };
+        let extent = Extent {
+            written_as: StreamId(written_as),
+            start: Offset(range.start),
+            end: Offset(range.end),
+            ..extent
+        };
         let bench = &bench;
         async move { bench.reader.read(KEY, bench.size, &extent, Offset(range.start), 10).await }
     };
     for (stream, range) in [(0, 0..5), (2, 0..5), (99, 0..5), (1, 100..105), (7, 0..10)] {
-        assert!(matches!(read(stream, range.clone()).await, Err(ReadError::Corrupt { .. })), "{stream} {range:?}");
+        assert!(
+            matches!(read(stream, range.clone()).await, Err(ReadError::Corrupt { .. })),
+            "{stream} {range:?}"
+        );
     }
     // Outside the extent there is nothing.
     for from in [100, 1 << 40] {

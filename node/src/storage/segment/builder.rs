@@ -143,7 +143,8 @@ impl SegmentBuilder {
         for frame in frames {
             let offset = frame.offset;
             let end = offset.0.checked_add(frame.payload.length()).map(Offset);
-            let (true, Some(end)) = ((frame.stream, frame.epoch, offset) == (stream, epoch, next), end) else {
+            let (true, Some(end)) = ((frame.stream, frame.epoch, offset) == (stream, epoch, next), end)
+            else {
                 return Err(BuildError::NotARun { stream, offset });
             };
             next = end;
@@ -249,7 +250,10 @@ fn well_formed(payload: &Payload) -> Option<Kind> {
             let mut before = 0u32;
             for &end in ends.iter() {
                 // One byte of element at least, then its comma.
-                if end as usize > text.len() || end < before.saturating_add(2) || text[end as usize - 1] != b',' {
+                if end as usize > text.len()
+                    || end < before.saturating_add(2)
+                    || text[end as usize - 1] != b','
+                {
                     return None;
                 }
                 before = end;

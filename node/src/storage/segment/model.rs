@@ -32,7 +32,12 @@ impl ModelStream {
     }
 
     pub(in crate::storage) fn extent(&self) -> Extent {
-        Extent { segment: SegmentId(1), written_as: self.id, start: Offset(self.start()), end: Offset(self.end()) }
+        Extent {
+            segment: SegmentId(1),
+            written_as: self.id,
+            start: Offset(self.start()),
+            end: Offset(self.end()),
+        }
     }
 
     /// Where offset `at` begins in the content.
@@ -48,7 +53,11 @@ impl ModelStream {
         let offsets: u64 = parts.iter().map(Payload::length).sum();
         let got = content(parts);
         assert!(offsets >= 1 && from + offsets <= end, "stream {} from {from}: {offsets} offsets", self.id);
-        assert!(got.len() <= max || offsets == 1, "{} bytes in {offsets} offsets, asked for {max}", got.len());
+        assert!(
+            got.len() <= max || offsets == 1,
+            "{} bytes in {offsets} offsets, asked for {max}",
+            got.len()
+        );
         let want = &self.content[self.position(from)..self.position(from + offsets)];
         assert!(got == want, "stream {} from {from}: other content", self.id);
         let mut at = from;
@@ -157,16 +166,21 @@ pub(in crate::storage) fn dedupe() -> impl Strategy<Value = Dedupe> {
     let stamp = stamp.prop_map(|(id, epoch, seq)| ProducerStamp { id: id.as_str().into(), epoch, seq });
     let stamp = stamp.boxed();
     let seq = prop::option::of(prop::collection::vec(any::<u8>(), 0..20).prop_map(Bytes::from));
-    (prop::collection::vec(stamp.clone(), 0..6), seq, prop::option::of(stamp)).prop_map(|(producers, seq, closer)| {
-        let state = |p: ProducerStamp| (p.id, crate::storage::record::ProducerState { epoch: p.epoch, seq: p.seq });
-        Dedupe { producers: producers.into_iter().map(state).collect(), last_seq: seq, closed_by: closer }
-    })
+    (prop::collection::vec(stamp.clone(), 0..6), seq, prop::option::of(stamp)).prop_map(
+        |(producers, seq, closer)| {
+            let state = |p: ProducerStamp| {
+                (p.id, crate::storage::record::ProducerState { epoch: p.epoch, seq: p.seq })
+            };
+            Dedupe { producers: producers.into_iter().map(state).collect(), last_seq: seq, closed_by: closer }
+        },
+    )
 }
 
 /// Up to a dozen streams with gaps between their ids; some without content, some large.
 pub(in crate::storage) fn streams() -> impl Strategy<Value = Vec<ModelStream>> {
     let payloads = prop::collection::vec((lengths(), any::<u8>()), 1..5);
-    let one = (1u64..4, any::<bool>(), 0u64..1 << 40, payloads, prop::option::of(dedupe()), any::<[bool; 2]>());
+    let one =
+        (1u64..4, any::<bool>(), 0u64..1 << 40, payloads, prop::option::of(dedupe()), any::<[bool; 2]>());
     prop::collection::vec(one, 0..10).prop_map(|all| {
         let mut id = 0;
         let made = all.into_iter().map(|(step, json, start, payloads, dedupe, [closes, births])| {

@@ -180,14 +180,21 @@ fn golden_streams() -> Vec<ModelStream> {
     let mut dedupe = Dedupe::default();
     dedupe.producers.insert("p".into(), ProducerState { epoch: 2, seq: 300 });
     dedupe.last_seq = Some(Bytes::from_static(b"s9"));
-    let json = Payload::Json { text: Bytes::from_static(b"12345678901234567890,{\"a\": 1},"), ends: [21u32, 31].into() };
+    let json = Payload::Json {
+        text: Bytes::from_static(b"12345678901234567890,{\"a\": 1},"),
+        ends: [21u32, 30].into(),
+    };
     let mut closed = model::stream(9, false, 77, vec![Payload::Bytes(Bytes::new())], None);
     closed.frames[0].closes = true;
     let bytes = Payload::Bytes(Bytes::from_static(b"hello"));
-    vec![model::stream(4, false, 1000, vec![bytes], Some(dedupe)), model::stream(6, true, 0, vec![json], None), closed]
+    vec![
+        model::stream(4, false, 1000, vec![bytes], Some(dedupe)),
+        model::stream(6, true, 0, vec![json], None),
+        closed,
+    ]
 }
 
-const GOLDEN: &str = "";
+const GOLDEN: &str = include_str!("../golden/segment-1.hex");
 
 #[test]
 fn the_bytes_of_version_1_stay_as_they_are() {
