@@ -3,15 +3,26 @@
 //! Arrows point down; a module imports only from those below it:
 //!
 //! ```text
-//! main → run → {http, admin} → {routing, streams, session} → storage → metadata → {clock, net, tasks, weir_api}
+//! main → cli → run → {http, admin} → {routing, streams, session} → storage → metadata → {clock, net, tasks, weir_api}
 //! ```
 //!
 //! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
 //! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
 
+pub mod admin;
+pub mod cli;
 pub mod clock;
+pub mod config;
+pub mod data_dir;
 pub mod fault;
+pub mod founding;
+pub mod http;
 pub mod metadata;
+pub mod metrics;
 pub mod net;
+pub mod readiness;
+pub mod run;
+pub mod session;
 pub mod storage;
+pub mod streams;
 pub mod tasks;

@@ -1,3 +1,7 @@
 //! Parses, logs, runs, exits with a code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    weir::cli::main(std::env::args_os()).into()
+}

@@ -4,9 +4,12 @@
 //! shutdown waits for all of them. `run` owns the set; everyone else holds a clone of this handle.
 
 use std::future::Future;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -16,7 +19,7 @@ pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
     failed: CancellationToken,
-    first_failure: Arc<Mutex<Option<String>>>,
+    first_failure: Arc<Mutex<Option<anyhow::Error>>>,
 }
 
 impl Tasks {
@@ -45,19 +48,48 @@ impl Tasks {
         drop(self.tracker.spawn(async move {
             let why = match inner.await {
                 Ok(Ok(())) if this.stop.is_cancelled() => return,
-                Ok(Ok(())) => "ended".to_owned(),
-                Ok(Err(e)) => format!("{e:#}"),
-                Err(e) => e.to_string(),
+                Ok(Ok(())) => anyhow::anyhow!("it ended"),
+                Ok(Err(e)) => e,
+                Err(e) => e.into(),
             };
-            this.fail(format!("task {name}: {why}"));
+            this.fail_with(why.context(format!("task {name}")));
         }));
+    }
+
+    /// Runs blocking `work` (file IO) outside the runtime's own threads and waits for it; shutdown waits too, even if
+    /// the caller has gone. The error means that `work` panicked.
+    pub async fn blocking<T, F>(&self, work: F) -> Result<T, JoinError>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.tracker.spawn_blocking(work).await
+    }
+
+    /// Runs `work` on a thread of its own; the node fails if it returns an error or panics. It must end once its
+    /// input does, because shutdown waits for it.
+    pub fn spawn_thread<F>(&self, name: &'static str, work: F) -> io::Result<()>
+    where
+        F: FnOnce() -> anyhow::Result<()> + Send + 'static,
+    {
+        let this = self.clone();
+        let token = self.tracker.token();
+        let run = move || {
+            match catch_unwind(AssertUnwindSafe(work)) {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => this.fail(format!("thread {name}: {e:#}")),
+                Err(_panic) => this.fail(format!("thread {name} panicked")),
+            }
+            drop(token);
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
     }
 
     /// Runs `work` on a thread of its own, for system calls that block by nature. It ends when its channel closes. Stopping
     /// does not wait for it: a thread inside a system call that hangs cannot be cancelled and must not hang shutdown, so
     /// what it has to finish is awaited through its channel. A panic fails the node.
     #[allow(clippy::disallowed_methods, reason = "this is the door")]
-    pub fn spawn_thread<F>(&self, name: &'static str, work: F) -> std::io::Result<()>
+    pub fn spawn_unawaited_thread<F>(&self, name: &'static str, work: F) -> std::io::Result<()>
     where
         F: FnOnce() + Send + 'static,
     {
@@ -72,14 +104,19 @@ impl Tasks {
 
     /// Declares the node failed: `run` stops it with this message.
     pub fn fail(&self, why: String) {
+        self.fail_with(anyhow::Error::msg(why));
+    }
+
+    /// As [`Self::fail`], with an error that `run` may recognise.
+    pub fn fail_with(&self, why: anyhow::Error) {
         self.first_failure.lock().get_or_insert(why);
         self.failed.cancel();
     }
 
     /// Resolves with the first failure.
-    pub async fn failed(&self) -> String {
+    pub async fn failed(&self) -> anyhow::Error {
         self.failed.cancelled().await;
-        self.first_failure.lock().clone().unwrap_or_default()
+        self.first_failure.lock().take().unwrap_or_else(|| anyhow::anyhow!("the node failed"))
     }
 
     /// Tells every task to stop and waits until all have.
@@ -87,6 +124,13 @@ impl Tasks {
         self.stop.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+    }
+
+    /// As [`Self::stop`], but gives up waiting after `grace`: the process ends anyway.
+    pub async fn stop_within(&self, grace: std::time::Duration) {
+        if tokio::time::timeout(grace, self.stop()).await.is_err() {
+            tracing::warn!(?grace, tasks = self.tracker.len(), "tasks did not stop in time");
+        }
     }
 }
 

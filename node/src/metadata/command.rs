@@ -16,6 +16,10 @@ use weir_api::{
 pub const FORMAT_MAX: u32 = 1;
 /// See [`FORMAT_MAX`].
 pub const FORMAT_MIN: u32 = 1;
+/// The version every cluster is founded in, whatever build founds it: applying must not depend on the build.
+pub const FORMAT_FOUNDED: u32 = 1;
+/// The sequence number of a session's first WAL object, and so where the state's WAL start begins.
+pub const FIRST_WAL_SEQ: u64 = 1;
 
 /// Where a command comes from, so that a retry is recognised and a stale proposer refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,7 +28,8 @@ pub struct RequestId {
     pub session: SessionId,
     /// Grows by one per command of that session, from 1.
     pub number: u64,
-    /// The lowest number the session still waits for; answers below it are forgotten.
+    /// The lowest number the session still waits for (at most `number`); answers below it are forgotten. A number
+    /// [`super::limits::REQUEST_WINDOW`] or more above it is refused, so that the memory of answers is bounded.
     pub lowest_unanswered: u64,
 }
 
@@ -67,10 +72,20 @@ pub struct StreamConfig {
 }
 
 impl StreamConfig {
+    /// The same configuration: content types are compared without regard to case.
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.content_type.eq_ignore_ascii_case(&other.content_type) && self.expiry == other.expiry
+    }
+
     /// JSON streams count elements, all others bytes.
     pub fn is_json(&self) -> bool {
         let essence = self.content_type.split(';').next().unwrap_or_default();
         essence.trim().eq_ignore_ascii_case("application/json")
+    }
+
+    /// Whether a create with `other` finds its own stream: the case of the content type does not count.
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.content_type.eq_ignore_ascii_case(&other.content_type) && self.expiry == other.expiry
     }
 }
 
@@ -106,7 +121,7 @@ pub enum FenceReason {
     Admin,
 }
 
-/// A range of one stream's records that a segment holds.
+/// A range of one stream's records that a segment holds. A command's ranges go up by stream id, one per stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentRange {
     /// The stream as the segment names it.
@@ -128,7 +143,8 @@ pub struct SegmentRange {
 /// An uploaded segment object. Its key is `g<generation>/segments/<node>/<epoch>/<number>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewSegment {
-    /// Grows within the uploading session; a key is never used twice.
+    /// Grows within the uploading session; a key is never used twice. The commits of one origin (the session's own,
+    /// or one recovery's) go up by number, each finished before the next begins.
     pub number: u64,
     /// The object's size.
     pub bytes: u64,
@@ -200,7 +216,7 @@ pub enum Command {
         name: Arc<str>,
         /// The configuration.
         config: StreamConfig,
-        /// Created already closed (and empty).
+        /// Created already closed (and empty). With `unborn` the close rides on the birth's record instead.
         closed: bool,
         /// The first bytes follow in the WAL; until then the stream is 404 to all but its PUT.
         unborn: bool,
@@ -220,7 +236,8 @@ pub enum Command {
         /// The stream.
         stream: StreamId,
     },
-    /// The owner lets go at its tail, with nothing in flight.
+    /// The owner lets go at its tail, with nothing in flight. What has no length (a birth, a close, producer state) is
+    /// for the owner to commit first: the tail alone does not show it.
     Release {
         /// Each with the epoch it is open at and the owner's tail. Answered one by one.
         streams: Vec<(StreamId, StreamEpoch, Offset)>,
@@ -233,10 +250,12 @@ pub enum Command {
         segment: Option<NewSegment>,
         /// What it holds, by stream.
         ranges: Vec<SegmentRange>,
-        /// All WAL objects with a sequence number below this are covered. Only on the last part of a split commit.
+        /// All WAL objects with a sequence number below this are covered. On the last part of a commit and only
+        /// there: it also says that the segment's commit is finished. Until then the segment cannot be swept.
         wal_covered: Option<u64>,
     },
-    /// The leader hands the recovery of an ended session to a live one.
+    /// The leader hands the recovery of an ended session to a live one. A new claim begins with new segments: what was
+    /// uploaded under the one before and not committed stays so.
     Claim {
         /// The ended session.
         ended: SessionId,
@@ -367,6 +386,8 @@ pub enum Answer {
     Ended(Vec<Result<(), Refusal>>),
     /// The segments that were forgotten.
     Swept(Vec<SegmentId>),
+    /// Born, one answer per stream asked for.
+    Born(Vec<Result<(), Refusal>>),
 }
 
 /// What became of one range of a commit.
@@ -388,7 +409,7 @@ pub enum Refusal {
     /// The request number is below what was declared answered.
     #[error("the request number is below the session's lowest unanswered one")]
     StaleRequest,
-    /// The log is not founded yet, or by another cluster.
+    /// The log is not founded yet (`None`), or by another cluster.
     #[error("the log belongs to cluster {0:?}")]
     WrongCluster(Option<ClusterUid>),
     /// Registration: mint again, above this.
@@ -453,7 +474,7 @@ pub enum Refusal {
         /// The stream that has the name.
         stream: StreamId,
     },
-    /// The stream was deleted but forks still need its records: 410, its name stays taken.
+    /// The stream (for Fork: source or name) was deleted but forks still need its records: 410, its name stays taken.
     #[error("the stream was deleted and still has forks")]
     Tombstone,
     /// The command is for the owner, which is this one.
@@ -488,15 +509,34 @@ pub enum Refusal {
         /// The claim that holds; 0 for none.
         held: u64,
     },
-    /// Expire: the recorded deadline has not passed by both clocks.
+    /// Expire, ReapUnborn: the recorded deadline has not passed by both clocks, or there is none (any more).
     #[error("the recorded deadline {deadline_ms:?} has not passed")]
     NotExpired {
-        /// The recorded deadline.
+        /// The recorded deadline; of an unborn stream, when it may be reaped.
         deadline_ms: Option<u64>,
     },
     /// The command would exceed a limit of the state (named in the text).
     #[error("limit reached: {0}")]
     Limit(String),
+    /// The stream is open at the proposing session itself, at this epoch. A process that does not have it in memory
+    /// releases it at the committed end and opens again.
+    #[error("the stream is open at the proposing session, at epoch {epoch}")]
+    AlreadyOpen {
+        /// The epoch of that opening.
+        epoch: StreamEpoch,
+    },
+    /// The stream is not open at the proposing session, at least not at the given epoch: drop what is held of it.
+    #[error("the stream is not open at the proposing session")]
+    NotOpen,
+    /// Claim: the session that was to recover is not live. Choose another.
+    #[error("the claimant's session is not live")]
+    ClaimantNotLive,
+    /// CommitSegment: this segment, or a later one of the same origin, was committed to its last part before.
+    #[error("the commit of this segment was finished before")]
+    SegmentFinished,
+    /// The command contradicts itself: a bug in the proposer, nothing to retry.
+    #[error("malformed command: {0}")]
+    Malformed(String),
 }
 
 /// What applying a command comes to.

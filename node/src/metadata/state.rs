@@ -35,17 +35,21 @@ pub struct State {
     pub sessions: OrdMap<SessionNo, Session>,
     /// Streams by number.
     pub streams: OrdMap<StreamId, Arc<Stream>>,
-    /// Streams by name, tombstones and unborn included.
+    /// Derived: streams by name, tombstones and unborn included.
     pub names: OrdMap<Arc<str>, StreamId>,
-    /// Configurations and how many streams share each.
+    /// Derived: configurations and how many streams share each.
     pub configs: OrdMap<Arc<StreamConfig>, u64>,
-    /// Segments that something refers to, or that wait out their grace period.
+    /// Segments that something refers to, whose commit is under way, or that wait out their grace period.
     pub segments: OrdMap<SegmentId, Segment>,
+    /// Derived: sessions by node and epoch.
+    pub session_numbers: OrdMap<SessionId, SessionNo>,
+    /// Derived: segments by uploader and number, which is their key.
+    pub segment_ids: OrdMap<(SessionId, u64), SegmentId>,
     /// Derived: (deadline, stream) for streams that have one.
     pub deadlines: OrdSet<(u64, StreamId)>,
     /// Derived: (since, stream) for streams not born yet.
     pub unborn: OrdSet<(u64, StreamId)>,
-    /// Segments without references: (since when, segment).
+    /// Derived: segments without references: (since when, segment).
     pub dead_segments: OrdSet<(u64, SegmentId)>,
 }
 
@@ -123,9 +127,9 @@ pub struct Node {
 pub struct Session {
     /// Node and epoch.
     pub id: SessionId,
-    /// Streams placed or open here.
+    /// Derived: streams placed or open here; once ended, those open (what was only placed is void).
     pub assigned: u64,
-    /// Streams open here.
+    /// Derived: streams open here.
     pub open: u64,
     /// First WAL sequence number not covered by segments. Never goes down.
     pub wal_start: u64,
@@ -137,10 +141,22 @@ pub struct Session {
     pub ended: Option<SessionEnd>,
     /// The recovery under way.
     pub claim: Option<ClaimRecord>,
+    /// Which segments were committed: its own while it lives, those of the recovery under way once it ended.
+    pub commits: CommitProgress,
     /// Answers not yet confirmed received, by request number.
     pub answers: OrdMap<u64, Arc<Outcome>>,
     /// Numbers below were declared answered.
     pub lowest_unanswered: u64,
+}
+
+/// How far the commits of one origin have come. It keeps a commit in several commands from reaching a segment that
+/// was swept between two of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommitProgress {
+    /// Segments with a number below are finished.
+    pub finished_below: u64,
+    /// The segment of which more parts are to come.
+    pub under_way: Option<SegmentId>,
 }
 
 /// How a session ended that still has open streams.
@@ -161,7 +177,7 @@ pub struct ClaimRecord {
     pub claimant: SessionId,
 }
 
-/// A stream. Target: 500 bytes each, with names and maps.
+/// A stream. There may be millions: 500 bytes each is the aim, with names, maps and a handful of extents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
     /// Its name.
@@ -186,12 +202,21 @@ pub struct Stream {
     pub extents: Vec<Extent>,
     /// Which segment holds its newest producer and sequence state.
     pub dedupe: Option<SegmentId>,
-    /// Where it was forked from.
-    pub forked_from: Option<(StreamId, Offset)>,
-    /// Live forks of it.
+    /// Where it was forked from. Boxed, because few are.
+    pub forked_from: Option<Box<ForkPoint>>,
+    /// Derived: forks of it (tombstones included, since their own forks lead back here).
     pub forks: u32,
-    /// Deleted, but forks remain: the name is taken, answers are 410.
+    /// Deleted, but forks remain: the name is taken, answers are 410. It has no records of its own any more.
     pub tombstone: bool,
+}
+
+/// Where a stream left another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForkPoint {
+    /// The source. It stays in the state, if only as a tombstone, as long as the fork does.
+    pub source: StreamId,
+    /// The first offset that is the fork's own.
+    pub at: Offset,
 }
 
 /// Who has a stream. A session that is not alive makes `Placed` void; one that is recovered makes `Open` released.
@@ -227,6 +252,10 @@ pub struct Segment {
     pub number: u64,
     /// Its size.
     pub bytes: u64,
-    /// Extents and dedupe references to it. At zero it never rises again.
+    /// Derived: extents and dedupe references to it. Once dead it never rises again.
     pub references: u64,
+    /// More parts of its commit are to come: it does not die before the last one.
+    pub under_way: bool,
+    /// Since when nothing refers to it.
+    pub dead_since_ms: Option<u64>,
 }

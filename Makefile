@@ -1,0 +1,45 @@
+# One gate, two commands: `make run` and `make test` do all their set-up themselves.
+# What they build stays in $XDG_CACHE_HOME/weir (~/.cache/weir), so that a clean clone on a used machine is fast.
+
+SHELL := bash
+.DEFAULT_GOAL := help
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: help setup run test check fix unit model e2e crash soak
+
+help: ## List what can be made
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install what is missing (as root), or say what to install
+	@.ci/setup
+
+run: setup ## Build and start a node on defaults; ARGS="--slots 2" passes flags
+	@cargo build --locked --release --package weir
+	@exec "$(CARGO_TARGET_DIR)/release/weir" serve $(ARGS)
+
+test: setup ## The gate: everything that must hold, in under 15 minutes
+	@.ci/gate format lints policy docs unit model e2e crash
+
+check: setup ## What needs no test run: format, lints, dependency policy, docs. Never writes
+	@.ci/gate format lints policy docs
+
+fix: setup ## Format, and apply the lints' own suggestions. Writes
+	@cargo fmt --all
+	@cargo clippy --locked --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
+
+unit: setup ## Unit and property tests
+	@.ci/gate unit
+
+model: setup ## The exhaustive model of ownership and recovery
+	@.ci/gate model
+
+e2e: setup ## Real nodes: the protocol, bad input, operations
+	@.ci/gate e2e
+
+crash: setup ## Real nodes, killed and starved
+	@.ci/gate crash
+
+soak: setup ## The crash suite, ten times as long as in the gate
+	@WEIR_CRASH_ROUNDS=$${WEIR_CRASH_ROUNDS:-2000} .ci/gate crash

@@ -1,0 +1,256 @@
+//! The admin listener: health, metrics, and what people and the operator ask of a cluster.
+//!
+//! Invariant: nothing here is reachable on the client listener; without a token only loopback binds (`config` checks
+//! that) and only requests that name an address are answered, so that no web page can reach it by a name of its own.
+//! Reads the view, proposes commands, decides nothing. Started by `run`.
+
+mod auth;
+mod health;
+mod metrics;
+mod nodes;
+mod problem;
+mod route;
+mod server;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use weir_api::admin::{NodeStatus, SetNode};
+use weir_api::{NodeId, Offset, RaftId, StreamId};
+
+use crate::config::{ConfigError, ServeConfig};
+use crate::metadata::command::{Command, Refusal};
+use crate::metadata::state::State;
+use crate::metrics::Metrics;
+use crate::net::TcpListener;
+use crate::readiness::Readiness;
+use crate::tasks::Tasks;
+use auth::Tokens;
+use problem::Error;
+use route::{Endpoint, route};
+
+const BODY_MAX: usize = 16 << 10;
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+const PROPOSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The metadata state as this node has applied it, and where the log stands.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// A cheap clone.
+    pub state: State,
+    /// Last entry applied.
+    pub applied: u64,
+    /// The log's leader, if known.
+    pub leader: Option<RaftId>,
+    /// The log's term.
+    pub term: u64,
+}
+
+/// Asks for what is seen now.
+pub type View = Arc<dyn Fn() -> Seen + Send + Sync>;
+
+/// Proposes a command under this node's session; resolves after the view holds its effect.
+pub type Propose = Arc<dyn Fn(Command) -> BoxFuture<'static, Result<(), ProposeFailure>> + Send + Sync>;
+
+/// Why a proposal has no answer to show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProposeFailure {
+    /// The state refuses it.
+    Refused(Refusal),
+    /// It was surely not applied.
+    Unavailable(String),
+    /// It may have been applied.
+    Unknown,
+}
+
+/// The durable end of a stream that is open at this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tail {
+    /// The next offset.
+    pub end: Offset,
+    /// Ended for good.
+    pub closed: bool,
+}
+
+/// What there is to ask once the node has a metadata log and a session.
+#[derive(Clone)]
+pub struct Sources {
+    /// The metadata state.
+    pub view: View,
+    /// The metadata log.
+    pub propose: Propose,
+    /// Streams open at this node.
+    pub tail: Arc<dyn Fn(StreamId) -> Option<Tail> + Send + Sync>,
+}
+
+/// Where `run` puts the sources when they are there; health and metrics are served before.
+#[derive(Clone, Default)]
+pub struct Slot {
+    metrics: Metrics,
+    sources: Arc<OnceLock<Sources>>,
+}
+
+impl Slot {
+    /// The node's metric families.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// From now on everything is answered. The first filling stands.
+    pub fn fill_with(&self, sources: Sources) {
+        let view = Arc::clone(&sources.view);
+        if self.sources.set(sources).is_ok() {
+            metrics::register(&self.metrics, view);
+        }
+    }
+}
+
+/// Serves `listener` until the node stops. An error is one of the token file.
+pub fn serve(
+    listener: TcpListener,
+    config: &ServeConfig,
+    slot: Slot,
+    readiness: Readiness,
+    tasks: &Tasks,
+) -> Result<(), ConfigError> {
+    let tokens = config.admin_token_file.clone().map(Tokens::open).transpose();
+    let tokens = tokens.map_err(|why| ConfigError::Together(format!("--admin-token-file: {why}")))?;
+    let ready = readiness.clone();
+    slot.metrics
+        .gauge("ready", "1 if clients should be sent here", move || f64::from(u8::from(ready.is_ready())));
+    let admin =
+        Admin { node: config.node_id.clone(), slot, readiness, tokens, metrics_open: config.metrics_open };
+    tasks.spawn_vital("admin", server::accept(listener, Arc::new(admin), tasks.clone()));
+    Ok(())
+}
+
+/// The admin API of one node.
+struct Admin {
+    node: NodeId,
+    slot: Slot,
+    readiness: Readiness,
+    /// `None`: no token is asked for; the listener is on loopback then.
+    tokens: Option<Tokens>,
+    metrics_open: bool,
+}
+
+impl Admin {
+    async fn answer<B>(&self, request: Request<B>) -> Response<Full<Bytes>>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        self.try_answer(request).await.unwrap_or_else(|e| e.response())
+    }
+
+    async fn try_answer<B>(&self, request: Request<B>) -> Result<Response<Full<Bytes>>, Error>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let (head, body) = request.into_parts();
+        let endpoint = route(&head.method, head.uri.path());
+        // Who may not in must not learn what there is: only what needs no token is told apart before.
+        let open = match &endpoint {
+            Ok(Endpoint::Livez | Endpoint::Readyz) => true,
+            Ok(Endpoint::Metrics) => self.metrics_open,
+            Ok(Endpoint::Cluster | Endpoint::Nodes | Endpoint::SetNode(_) | Endpoint::Stream(_)) | Err(_) => {
+                false
+            }
+        };
+        match &self.tokens {
+            Some(tokens) if !open => tokens.check(head.headers.get(AUTHORIZATION))?,
+            Some(_) => {}
+            None => local_host(&head.headers)?,
+        }
+        match endpoint? {
+            Endpoint::Livez => Ok(health::live()),
+            Endpoint::Readyz => Ok(health::ready(&self.readiness)),
+            Endpoint::Metrics => Ok(metrics::scrape(&self.slot.metrics)),
+            Endpoint::Cluster => {
+                Ok(problem::json(StatusCode::OK, &nodes::cluster(&self.seen()?, &self.node)?))
+            }
+            Endpoint::Nodes => Ok(problem::json(StatusCode::OK, &nodes::list(&self.seen()?.state))),
+            Endpoint::Stream(name) => {
+                let Sources { view, tail, .. } = self.sources()?;
+                Ok(problem::json(StatusCode::OK, &streams::one(&view().state, &name, tail.as_ref())?))
+            }
+            Endpoint::SetNode(id) => {
+                let body = json_body(&head.headers, body).await?;
+                Ok(problem::json(StatusCode::OK, &self.set_node(id, body).await?))
+            }
+        }
+    }
+
+    fn sources(&self) -> Result<&Sources, Error> {
+        self.slot.sources.get().ok_or_else(|| Error::Unavailable("the node is starting".to_owned()))
+    }
+
+    fn seen(&self) -> Result<Seen, Error> {
+        Ok((self.sources()?.view)())
+    }
+
+    async fn set_node(&self, id: NodeId, body: SetNode) -> Result<NodeStatus, Error> {
+        let command = nodes::set_slots(id.clone(), body)?;
+        let Sources { view, propose, .. } = self.sources()?;
+        let proposed = tokio::time::timeout(PROPOSE_TIMEOUT, propose(command)).await;
+        match proposed.unwrap_or(Err(ProposeFailure::Unknown)) {
+            Ok(()) => nodes::one(&view().state, &id).ok_or_else(|| Error::NoSuchNode(id.to_string())),
+            Err(ProposeFailure::Refused(refusal)) => Err(nodes::refused(&id, refusal)),
+            Err(ProposeFailure::Unavailable(why)) => Err(Error::Unavailable(why)),
+            Err(ProposeFailure::Unknown) => Err(Error::OutcomeUnknown),
+        }
+    }
+}
+
+/// A page that resolves its own name to 127.0.0.1 sends that name as Host; an honest local client sends an address.
+fn local_host(headers: &HeaderMap) -> Result<(), Error> {
+    let Some(host) = headers.get(HOST) else { return Ok(()) };
+    let text = String::from_utf8_lossy(host.as_bytes());
+    let name = match text.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => &text,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>().is_ok();
+    if address || name.eq_ignore_ascii_case("localhost") {
+        return Ok(());
+    }
+    Err(Error::ForeignHost(text.chars().take(200).collect()))
+}
+
+async fn json_body<B, T>(headers: &HeaderMap, body: B) -> Result<T, Error>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    T: serde::de::DeserializeOwned,
+{
+    let kind = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        return Err(Error::MediaType);
+    }
+    let declared = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+    if declared.is_some_and(|n| n > BODY_MAX) {
+        return Err(Error::TooLarge(BODY_MAX));
+    }
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, BODY_MAX).collect()).await;
+    let bytes = match collected {
+        Err(_elapsed) => return Err(Error::TooSlow(BODY_TIMEOUT.as_secs())),
+        Ok(Err(e)) if e.is::<http_body_util::LengthLimitError>() => return Err(Error::TooLarge(BODY_MAX)),
+        Ok(Err(e)) => return Err(Error::BadBody(format!("the body could not be read: {e}"))),
+        Ok(Ok(collected)) => collected.to_bytes(),
+    };
+    let mut reader = serde_json::Deserializer::from_slice(&bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|e| {
+        let at = e.path().to_string();
+        let field = if at == "." || at == "?" { "body".to_owned() } else { at };
+        Error::BadBody(format!("{field}: {}", e.inner()))
+    })?;
+    reader.end().map_err(|e| Error::BadBody(format!("body: {e}")))?;
+    Ok(value)
+}

@@ -1,0 +1,270 @@
+//! The client protocol over HTTP/1.1 and HTTP/2: a file per verb.
+//!
+//! Invariant: a request is parsed and bounded in full before the streams layer hears of it; every response, errors
+//! included, carries the CORS and browser security fields; status codes come from `error` and the verbs' own successes.
+//! Plain hyper, no router: there is one route, whose tail this module decodes itself, and an append passes no layer
+//! that it does not need. `run` builds [`App`] and calls [`serve`].
+
+mod append;
+mod body;
+mod create;
+mod error;
+mod framing;
+mod headers;
+mod json;
+mod live;
+mod paths;
+mod read;
+mod serve;
+
+use std::future::Future;
+use std::time::Duration;
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, request,
+};
+pub(crate) use hyper::body::Incoming;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub use self::serve::serve;
+
+use self::body::{Body, Budget, Taken};
+use self::error::Reject;
+use self::framing::Framing;
+use self::headers::RequestHeaders;
+use self::paths::Target;
+use crate::clock::Clock;
+use crate::streams::{StreamError, StreamName, Streams};
+
+/// What requests may take.
+#[derive(Debug, Clone)]
+pub struct HttpLimits {
+    /// The largest request body, bytes.
+    pub max_body: u64,
+    /// All request bodies in memory together, bytes.
+    pub max_bodies: u64,
+    /// About the largest answer to one read, bytes.
+    pub max_read_chunk: usize,
+    /// A request's line and fields together, bytes.
+    pub max_head: usize,
+    /// The request target, bytes.
+    pub max_uri: usize,
+    /// Connections at a time; more wait in the system's queue.
+    pub max_connections: usize,
+    /// Long-polls waiting at a time.
+    pub max_waiters: usize,
+    /// How long a long-poll waits.
+    pub long_poll: Duration,
+    /// For a request's line and fields to arrive; an idle connection is closed after as long.
+    pub head_timeout: Duration,
+    /// For a request's body to arrive.
+    pub body_timeout: Duration,
+    /// For the streams layer to answer.
+    pub request_timeout: Duration,
+    /// For a client that stopped reading to go on.
+    pub write_timeout: Duration,
+    /// For requests in flight when told to stop.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            max_body: 16 << 20,
+            max_bodies: 512 << 20,
+            max_read_chunk: 1 << 20,
+            max_head: 32 << 10,
+            max_uri: 8 << 10,
+            max_connections: 10_000,
+            max_waiters: 100_000,
+            long_poll: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(75),
+            body_timeout: Duration::from_secs(30),
+            request_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            shutdown_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What serving clients needs.
+#[derive(Debug)]
+pub struct App {
+    streams: Streams,
+    limits: HttpLimits,
+    public_url: Option<String>,
+    clock: Clock,
+    /// Cancelled when no more requests are to be taken.
+    stop: CancellationToken,
+    waiters: Semaphore,
+    bodies: Budget,
+}
+
+impl App {
+    /// `public_url`: where clients reach the cluster, for `Location`; by default the host they asked for. `stop`: see
+    /// [`serve`].
+    pub fn new(
+        streams: Streams,
+        limits: HttpLimits,
+        public_url: Option<String>,
+        clock: Clock,
+        stop: CancellationToken,
+    ) -> Self {
+        let waiters = Semaphore::new(limits.max_waiters.min(Semaphore::MAX_PERMITS));
+        let bodies = Budget::new(limits.max_bodies);
+        Self { streams, limits, public_url, clock, stop, waiters, bodies }
+    }
+
+    /// The request's whole body.
+    async fn take(&self, body: &mut Incoming) -> Result<Taken, Reject> {
+        body::take(body, self.limits.max_body, self.limits.body_timeout, &self.bodies).await
+    }
+
+    /// Runs what changes nothing: too late is "try again".
+    async fn reading<T>(&self, work: impl Future<Output = Result<T, StreamError>>) -> Result<T, Reject> {
+        self.reading_for(Duration::ZERO, work).await
+    }
+
+    /// The same for work that takes `longer` by intent.
+    async fn reading_for<T>(
+        &self,
+        longer: Duration,
+        work: impl Future<Output = Result<T, StreamError>>,
+    ) -> Result<T, Reject> {
+        let deadline = self.limits.request_timeout + longer;
+        Ok(tokio::time::timeout(deadline, work).await.map_err(|_late| Reject::ReadTimeout)??)
+    }
+
+    /// Runs what may change something: too late is "nobody knows".
+    async fn changing<T>(&self, work: impl Future<Output = Result<T, StreamError>>) -> Result<T, Reject> {
+        let late = |_late| Reject::Stream(StreamError::OutcomeUnknown);
+        Ok(tokio::time::timeout(self.limits.request_timeout, work).await.map_err(late)??)
+    }
+}
+
+/// A request's head, parsed as far as all verbs need it.
+struct Received<'a> {
+    app: &'a App,
+    uri: &'a Uri,
+    headers: RequestHeaders<'a>,
+    header_map: &'a HeaderMap,
+}
+
+/// How much of a refused request's body is read so that its connection may go on, and for how long.
+const DRAIN_BYTES: u64 = 64 << 10;
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// Answers one request. `refused`: the connection's watcher found its framing ambiguous.
+async fn handle(app: &App, request: Request<Incoming>, refused: Option<Framing>) -> Response<Body> {
+    let (head, mut body) = request.into_parts();
+    let answered = match refused {
+        Some(framing) => Err(Reject::Framing(framing)),
+        None => answer(app, &head, &mut body).await,
+    };
+    let mut response = answered.unwrap_or_else(Reject::into_response);
+    if head.version <= Version::HTTP_11 {
+        let closing = app.stop.is_cancelled() || !settled(&head, &mut body, &response).await;
+        if closing {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    } else {
+        response.headers_mut().remove(CONNECTION);
+    }
+    dress(&head.method, &mut response);
+    response
+}
+
+/// Whether the connection's next request begins where this one's answer leaves the client.
+async fn settled(head: &request::Parts, body: &mut Incoming, response: &Response<Body>) -> bool {
+    let takes_body = matches!(head.method, Method::POST | Method::PUT);
+    if hyper::body::Body::is_end_stream(body) || (takes_body && response.status().is_success()) {
+        return true;
+    }
+    // A client that waits for `100 Continue` may or may not send its body after an error.
+    let unsure =
+        response.headers().contains_key(CONNECTION) || head.headers.contains_key(http::header::EXPECT);
+    !unsure && body::drain(body, DRAIN_BYTES, DRAIN_TIME).await
+}
+
+async fn answer(app: &App, head: &request::Parts, body: &mut Incoming) -> Result<Response<Body>, Reject> {
+    let uri = &head.uri;
+    let length = uri.path().len() + uri.query().map_or(0, str::len);
+    if length > app.limits.max_uri {
+        return Err(Reject::UriTooLong { max: app.limits.max_uri });
+    }
+    let headers = RequestHeaders::parse(&head.headers)?;
+    if head.version == Version::HTTP_11 && headers.host.is_none() {
+        return Err(Reject::bad("Host", "Host is missing: HTTP/1.1 requires it"));
+    }
+    if head.method == Method::OPTIONS {
+        return Ok(preflight());
+    }
+    let name = match paths::target(uri.path()) {
+        Target::Stream(raw) => StreamName::from_path(raw)?,
+        Target::Health => return Ok(health()),
+        Target::Unknown => return Err(Reject::NoRoute),
+    };
+    let r = Received { app, uri, headers, header_map: &head.headers };
+    match head.method {
+        Method::POST => append::append(&r, &name, body).await,
+        Method::GET => read::get(&r, &name).await,
+        Method::PUT => create::create(&r, &name, body).await,
+        Method::HEAD => read::head(&r, &name).await,
+        Method::DELETE => read::delete(&r, &name).await,
+        _ => Err(Reject::Method),
+    }
+}
+
+/// This process answers; whether it can do its work is for `/readyz` to say.
+fn health() -> Response<Body> {
+    let mut response = Response::new(Body::from_static(b"ok\n"));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
+}
+
+const ALLOWED_HEADERS: HeaderValue = HeaderValue::from_static(
+    "Authorization, Cache-Control, Content-Type, If-None-Match, Last-Event-ID, Stream-Seq, Stream-TTL, Stream-Expires-At, \
+     Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, \
+     Producer-Seq",
+);
+
+const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
+    "Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, Stream-Expires-At, \
+     Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, Producer-Received-Seq, ETag, \
+     Location, Retry-After, Content-Type, Content-Length",
+);
+
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+fn preflight() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let out = response.headers_mut();
+    out.insert(ALLOW, error::METHODS);
+    out.insert(ACCESS_CONTROL_ALLOW_METHODS, error::METHODS);
+    out.insert(ACCESS_CONTROL_ALLOW_HEADERS, ALLOWED_HEADERS);
+    out.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    response
+}
+
+/// What every response carries.
+fn dress(method: &Method, response: &mut Response<Body>) {
+    if method == Method::HEAD {
+        *response.body_mut() = Body::empty();
+    }
+    let out = response.headers_mut();
+    out.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    out.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
+    out.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    out.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+    out.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+#[cfg(test)]
+mod tests;

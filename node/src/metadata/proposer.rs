@@ -1,0 +1,275 @@
+//! Group commit: commands that wait become one log entry, and each gets its answer.
+//!
+//! Invariant: a command either never entered the log (`Unavailable`), or is followed until its outcome is definite: an
+//! entry whose fate is unknown is submitted again with the same request numbers, which apply recognises (I9). Who takes
+//! a waiting command first decides: the proposer, and it enters, or its caller, whose patience ended. A number is given
+//! only when a command enters. The number of waiting commands is bounded by permits.
+//!
+//! One task, one entry at a time: openraft writes one entry after the other, so a second one under way would only make
+//! both smaller. Run by `metadata`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::command::{Answer, Batch, Command, Envelope, Outcome, Refusal, RequestId};
+use super::raft::{Log, SubmitError};
+use super::requests::{NoNumber, Requests};
+use super::{Leadership, ProposeError, codec};
+use crate::clock::Clock;
+use crate::tasks::Tasks;
+
+/// An encoded command is at most this long.
+pub const COMMAND_MAX: usize = 256 << 10;
+/// The commands of one entry are at most this long together, so that replicating one never starves a heartbeat.
+const ENTRY_MAX: usize = 1 << 20;
+/// Commands of one entry: bounds how long apply holds the view's lock.
+const ENTRY_COMMANDS: usize = 1024;
+/// What an envelope adds to a command at most: session, two numbers, and a few bytes of framing.
+const ENVELOPE: usize = 128;
+/// The longest wait for proposers that were answered a moment ago and are likely to come back.
+const LINGER: Duration = Duration::from_micros(200);
+/// How long an entry waits between two attempts where nothing tells it sooner.
+const RETRY: Duration = Duration::from_millis(100);
+/// How long the entry under way may take to finish when the node stops.
+const FINISH: Duration = Duration::from_secs(5);
+
+type Reply = oneshot::Sender<Result<Answer, ProposeError>>;
+
+/// A command that waits to enter.
+pub(super) struct Ask {
+    pub(super) command: Command,
+    /// One of those that carry their own idempotence and come before a session.
+    pub(super) founding: bool,
+    /// See [`size`].
+    pub(super) bytes: usize,
+    /// Set by whoever takes the command: the proposer, or its caller, who has waited long enough.
+    pub(super) taken: Arc<AtomicBool>,
+    pub(super) reply: Reply,
+    pub(super) permit: OwnedSemaphorePermit,
+}
+
+impl Ask {
+    /// Nobody waits for it any more, and nobody can.
+    fn is_void(&self) -> bool {
+        self.reply.is_closed() || self.taken.swap(true, Ordering::SeqCst)
+    }
+
+    fn answer(self, result: Result<Answer, ProposeError>) {
+        // The caller may have gone.
+        drop(self.reply.send(result));
+    }
+}
+
+/// How long a command is, encoded, with what carries it.
+pub(super) fn size(command: &Command) -> usize {
+    let len = postcard::experimental::serialized_size(command).expect("plain values in memory always encode");
+    len + ENVELOPE
+}
+
+/// The task.
+pub(super) struct Proposer {
+    pub(super) log: Log,
+    pub(super) requests: Arc<Mutex<Requests>>,
+    pub(super) clock: Clock,
+    pub(super) tasks: Tasks,
+    pub(super) asks: mpsc::Receiver<Ask>,
+    pub(super) leadership: watch::Receiver<Leadership>,
+    /// Cancelled when nothing more may enter.
+    pub(super) closing: CancellationToken,
+    /// Cancelled by the proposer once nothing is under way any more.
+    pub(super) drained: CancellationToken,
+}
+
+/// The waiting side of one command in an entry.
+struct Waiter {
+    request: Option<RequestId>,
+    reply: Reply,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// One entry's commands and who waits for them.
+struct Group {
+    batch: Batch,
+    waiters: Vec<Waiter>,
+}
+
+/// What did not fit into the last entry, and how that one went.
+#[derive(Default)]
+struct Pace {
+    next: Option<Ask>,
+    commands: usize,
+    took: Duration,
+}
+
+impl Proposer {
+    /// Runs until `closing`; then refuses what waits.
+    pub(super) async fn run(mut self) {
+        let mut pace = Pace::default();
+        while let Some(asks) = self.collect(&mut pace).await {
+            let Some(group) = self.stamp(asks) else { continue };
+            let began = self.clock.monotonic();
+            pace.commands = group.waiters.len();
+            self.see_through(group).await;
+            pace.took = began.elapsed();
+        }
+        self.asks.close();
+        let mut next = pace.next;
+        while let Some(ask) = next {
+            if !ask.is_void() {
+                ask.answer(Err(ProposeError::Unavailable("the node stops".to_owned())));
+            }
+            next = self.asks.recv().await;
+        }
+        self.drained.cancel();
+    }
+
+    /// What waits, as far as it fits into one entry, once this node leads; `None` when closing.
+    async fn collect(&mut self, pace: &mut Pace) -> Option<Vec<Ask>> {
+        if pace.next.is_none() {
+            pace.next = tokio::select! {
+                biased;
+                () = self.closing.cancelled() => return None,
+                ask = self.asks.recv() => Some(ask?),
+            };
+        }
+        tokio::select! {
+            biased;
+            () = self.closing.cancelled() => return None,
+            // The watch ends with the log, and `closing` then comes first.
+            leads = self.leadership.wait_for(|l| l.me) => drop(leads.ok()?),
+        }
+        let patience = self.clock.monotonic() + LINGER.min(pace.took / 8);
+        let mut group = Vec::new();
+        let mut bytes = 0;
+        loop {
+            while let Some(ask) = pace.next.take().or_else(|| self.asks.try_recv().ok()) {
+                if group.len() == ENTRY_COMMANDS || bytes + ask.bytes > ENTRY_MAX {
+                    pace.next = Some(ask);
+                    return Some(group);
+                }
+                if !ask.is_void() {
+                    bytes += ask.bytes;
+                    group.push(ask);
+                }
+            }
+            // Who was answered with the last entry is about to ask again: an entry for all of them costs one sync.
+            if group.len() >= pace.commands || self.clock.monotonic() >= patience {
+                return Some(group);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Gives every command its number. Those that can have none are answered; `None` if no command is left.
+    fn stamp(&self, asks: Vec<Ask>) -> Option<Group> {
+        let mut commands = Vec::with_capacity(asks.len());
+        let mut waiters = Vec::with_capacity(asks.len());
+        let mut requests = self.requests.lock();
+        for ask in asks {
+            let request = match ask.founding {
+                true => Ok(None),
+                false => requests.take().map(Some),
+            };
+            match request {
+                Ok(request) => {
+                    commands.push(Envelope { request: request.clone(), command: ask.command });
+                    waiters.push(Waiter { request, reply: ask.reply, _permit: ask.permit });
+                }
+                Err(why) => ask.answer(Err(why.into())),
+            }
+        }
+        let batch = Batch { time_ms: 0, commands };
+        (!waiters.is_empty()).then_some(Group { batch, waiters })
+    }
+
+    /// Submits an entry until its outcome is known, or cannot be known any more.
+    async fn see_through(&mut self, mut group: Group) {
+        loop {
+            group.batch.time_ms = self.clock.wall_ms();
+            match self.attempt(&group.batch).await {
+                Ok(outcomes) => return self.settle(group.waiters, outcomes),
+                Err(SubmitError::NotLeading) if self.leads_again().await => {}
+                Err(SubmitError::NotLeading | SubmitError::Stopped) => break,
+            }
+        }
+        for waiter in group.waiters {
+            drop(waiter.reply.send(Err(ProposeError::Unknown)));
+        }
+    }
+
+    async fn attempt(&self, batch: &Batch) -> Result<Vec<Outcome>, SubmitError> {
+        let submitted = self.log.submit(codec::encode_batch(batch)).await?;
+        let late = async {
+            self.closing.cancelled().await;
+            tokio::time::sleep(FINISH).await;
+        };
+        tokio::select! {
+            biased;
+            outcomes = submitted.outcomes() => outcomes,
+            () = late => {
+                tracing::warn!("a metadata entry is not done {FINISH:?} after the stop; its outcome stays unknown");
+                Err(SubmitError::Stopped)
+            }
+        }
+    }
+
+    /// Waits until this node leads once more; `false` when closing.
+    async fn leads_again(&mut self) -> bool {
+        // What the watch says now may be what it said when the entry was refused: wait for news, or a moment.
+        self.leadership.mark_unchanged();
+        let again = async {
+            // An error only means that a moment has passed.
+            drop(tokio::time::timeout(RETRY, self.leadership.changed()).await);
+            self.leadership.wait_for(|l| l.me).await.is_ok()
+        };
+        tokio::select! {
+            again = again => again,
+            () = self.closing.cancelled() => false,
+        }
+    }
+
+    /// Tells every waiter what its command came to.
+    fn settle(&self, waiters: Vec<Waiter>, outcomes: Vec<Outcome>) {
+        if waiters.len() != outcomes.len() {
+            self.tasks.fail(format!("{} metadata commands got {} outcomes", waiters.len(), outcomes.len()));
+            return;
+        }
+        for (waiter, outcome) in waiters.into_iter().zip(outcomes) {
+            if let Some(request) = &waiter.request {
+                let mut requests = self.requests.lock();
+                requests.settle(request);
+                if matches!(outcome, Err(Refusal::SessionNotCurrent) | Ok(Answer::SessionEnded { .. })) {
+                    requests.end(&request.session);
+                }
+            }
+            drop(waiter.reply.send(understand(waiter.request.as_ref(), outcome)));
+        }
+    }
+}
+
+fn understand(request: Option<&RequestId>, outcome: Outcome) -> Result<Answer, ProposeError> {
+    match outcome {
+        Ok(answer) => Ok(answer),
+        Err(Refusal::SessionNotCurrent) if request.is_some() => Err(ProposeError::SessionOver),
+        Err(Refusal::StaleRequest) => {
+            // Never by our own numbers: a number stays open until its answer is here.
+            tracing::error!(?request, "a request number was taken for answered");
+            Err(ProposeError::Unknown)
+        }
+        Err(refusal) => Err(ProposeError::Refused(refusal)),
+    }
+}
+
+impl From<NoNumber> for ProposeError {
+    fn from(why: NoNumber) -> Self {
+        match why {
+            NoNumber::NoSession => Self::Unavailable("no session has begun".to_owned()),
+            NoNumber::Over => Self::SessionOver,
+        }
+    }
+}

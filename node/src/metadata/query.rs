@@ -1,0 +1,106 @@
+//! Questions to the state that more than one part asks, so that all answer them alike.
+//!
+//! Invariant: reads only; each costs O(log n). Used by `apply`, routing, streams, recovery and admin.
+
+use weir_api::{SessionId, StreamEpoch, StreamId};
+
+use super::command::{Expiry, Owner, StreamConfig};
+use super::state::{Ownership, Session, SessionNo, State, Stream};
+
+/// What a stream's recorded ownership amounts to now, given how its session fares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// Placed at a live session that has not opened it.
+    PlacedAt(SessionNo),
+    /// Open at a live session, at this epoch.
+    OpenAt(SessionNo, StreamEpoch),
+    /// Open at a session that has ended and is not recovered.
+    AwaitingRecovery(SessionNo),
+    /// Nobody has it: released, its session recovered, or placed at a session that ended without opening it.
+    Released,
+}
+
+impl State {
+    /// A session that is alive or awaits recovery.
+    pub fn session(&self, no: SessionNo) -> Option<&Session> {
+        self.sessions.get(&no)
+    }
+
+    /// A session that is alive.
+    pub fn live(&self, no: SessionNo) -> Option<&Session> {
+        self.session(no).filter(|s| s.ended.is_none())
+    }
+
+    /// A session that is alive or awaits recovery, by node and epoch.
+    pub fn session_by_id(&self, id: &SessionId) -> Option<(SessionNo, &Session)> {
+        let no = *self.session_numbers.get(id)?;
+        Some((no, self.session(no)?))
+    }
+
+    /// A session that is alive, by node and epoch.
+    pub fn live_by_id(&self, id: &SessionId) -> Option<(SessionNo, &Session)> {
+        self.session_by_id(id).filter(|(_, s)| s.ended.is_none())
+    }
+
+    /// Whether commands of this session still count.
+    pub fn is_current(&self, id: &SessionId) -> bool {
+        self.live_by_id(id).is_some()
+    }
+
+    /// The stream that has a name, unborn ones and tombstones included.
+    pub fn stream_by_name(&self, name: &str) -> Option<(StreamId, &Stream)> {
+        let id = *self.names.get(name)?;
+        Some((id, self.stream(id)?))
+    }
+
+    /// A stream by number, unborn ones and tombstones included.
+    pub fn stream(&self, id: StreamId) -> Option<&Stream> {
+        self.streams.get(&id).map(AsRef::as_ref)
+    }
+
+    /// Where a stream is.
+    pub fn disposition(&self, id: StreamId) -> Option<Disposition> {
+        Some(self.disposition_of(self.stream(id)?))
+    }
+
+    /// See [`State::disposition`].
+    pub fn disposition_of(&self, stream: &Stream) -> Disposition {
+        match stream.ownership {
+            Ownership::Released => Disposition::Released,
+            Ownership::Placed(no) => match self.live(no) {
+                Some(_) => Disposition::PlacedAt(no),
+                None => Disposition::Released,
+            },
+            Ownership::Open(no) => match self.session(no) {
+                Some(s) if s.ended.is_none() => Disposition::OpenAt(no, stream.epoch),
+                Some(_) => Disposition::AwaitingRecovery(no),
+                None => Disposition::Released,
+            },
+        }
+    }
+
+    /// The live session that has a stream, if one does.
+    pub fn owner_of(&self, stream: &Stream) -> Option<Owner> {
+        let (no, open) = match self.disposition_of(stream) {
+            Disposition::PlacedAt(no) => (no, None),
+            Disposition::OpenAt(no, epoch) => (no, Some(epoch)),
+            Disposition::AwaitingRecovery(_) | Disposition::Released => return None,
+        };
+        Some(Owner { session: self.session(no)?.id.clone(), open })
+    }
+}
+
+impl StreamConfig {
+    /// The deadline that a touch at `now_ms` gives a stream of this configuration. A TTL is recorded with a tenth on
+    /// top, so that not every touch needs a command.
+    pub fn deadline_from(&self, now_ms: u64) -> Option<u64> {
+        match self.expiry {
+            Expiry::Never => None,
+            Expiry::Ttl(seconds) => {
+                let ttl = seconds.saturating_mul(1000);
+                Some(now_ms.saturating_add(ttl).saturating_add(ttl / 10))
+            }
+            Expiry::At(ms) => Some(ms),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Every metric family of the node, in one place.
+//!
+//! Invariant: labels take values from the code, never from a client, so that the number of series is bounded. Parts
+//! count through the fields of [`Metrics`]; what a part keeps anyway is sampled at each scrape. Read by
+//! `admin::metrics`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RequestLabels {
+    /// What was asked, such as `create`, `append`, `read`, `long-poll`, `head`, `delete`, `other`.
+    pub operation: &'static str,
+    /// The status of the answer.
+    pub status: u16,
+}
+
+/// Of a request's duration.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct OperationLabels {
+    /// See [`RequestLabels::operation`].
+    pub operation: &'static str,
+}
+
+#[derive(Debug, Clone)]
+struct Latency;
+
+impl MetricConstructor<Histogram> for Latency {
+    fn new_metric(&self) -> Histogram {
+        // From a local append to a long-poll.
+        Histogram::new([
+            0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0,
+        ])
+    }
+}
+
+/// The node's families. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<OperationLabels, Histogram, Latency>,
+    /// Payload bytes that appends and creates brought and that were acknowledged.
+    pub appended_bytes: Counter,
+    /// Payload bytes that reads were answered with.
+    pub read_bytes: Counter,
+    registry: Arc<Mutex<Registry>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("weir");
+        let (requests, appended_bytes, read_bytes) =
+            (Family::default(), Counter::default(), Counter::default());
+        let request_seconds = Family::new_with_constructor(Latency);
+        registry.register("http_requests", "Requests answered on the client listener", requests.clone());
+        registry.register_with_unit(
+            "http_request",
+            "Time from a request's head to its answer's head, the wait of long-polls included",
+            Unit::Seconds,
+            request_seconds.clone(),
+        );
+        let bytes = Unit::Bytes;
+        registry.register_with_unit(
+            "appended",
+            "Payload acknowledged",
+            bytes.clone(),
+            appended_bytes.clone(),
+        );
+        registry.register_with_unit("read", "Payload answered", bytes, read_bytes.clone());
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The program", version);
+        Self {
+            requests,
+            request_seconds,
+            appended_bytes,
+            read_bytes,
+            registry: Arc::new(Mutex::new(registry)),
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts one answered request of the client listener.
+    pub fn request(&self, operation: &'static str, status: u16, took: Duration) {
+        self.requests.get_or_create(&RequestLabels { operation, status }).inc();
+        self.request_seconds.get_or_create(&OperationLabels { operation }).observe(took.as_secs_f64());
+    }
+
+    /// Registers a value that goes up and down, asked for at each scrape. `name` carries its unit, as `_bytes`.
+    pub fn gauge(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        sample: impl Fn() -> f64 + Send + Sync + 'static,
+    ) {
+        self.sampled(name, help, Sample::Gauge(Box::new(sample)));
+    }
+
+    /// Registers a value that only grows, asked for at each scrape. `name` is without `_total`.
+    pub fn counter(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        sample: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
+        self.sampled(name, help, Sample::Counter(Box::new(sample)));
+    }
+
+    fn sampled(&self, name: &'static str, help: &'static str, sample: Sample) {
+        self.registry.lock().register_collector(Box::new(Sampled { name, help, sample }));
+    }
+
+    /// Registers several families of one source at once.
+    pub fn collect(&self, collector: impl Collector) {
+        self.registry.lock().register_collector(Box::new(collector));
+    }
+
+    /// All families as OpenMetrics text.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry.lock()).expect("writing to a String cannot fail");
+        out
+    }
+}
+
+enum Sample {
+    Gauge(Box<dyn Fn() -> f64 + Send + Sync>),
+    Counter(Box<dyn Fn() -> u64 + Send + Sync>),
+}
+
+struct Sampled {
+    name: &'static str,
+    help: &'static str,
+    sample: Sample,
+}
+
+impl fmt::Debug for Sampled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Collector for Sampled {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        match &self.sample {
+            Sample::Gauge(f) => gauge(&mut encoder, self.name, self.help, f()),
+            Sample::Counter(f) => counter(&mut encoder, self.name, self.help, f()),
+        }
+    }
+}
+
+/// Writes one gauge.
+pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
+    let metric = ConstGauge::new(value);
+    let encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+    metric.encode(encoder)
+}
+
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let metric = ConstCounter::new(value);
+    let encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
+    metric.encode(encoder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_are_prefixed_and_counted() {
+        let m = Metrics::default();
+        m.request("append", 204, Duration::from_millis(3));
+        m.request("append", 204, Duration::from_millis(3));
+        m.appended_bytes.inc_by(10);
+        m.gauge("wal_backlog_bytes", "Not yet in segments", || 1.5);
+        m.counter("wal_puts", "Objects put", || 7);
+        let text = m.text();
+        for line in [
+            "weir_http_requests_total{operation=\"append\",status=\"204\"} 2",
+            "weir_http_request_seconds_count{operation=\"append\"} 2",
+            "weir_appended_bytes_total 10",
+            "weir_wal_backlog_bytes 1.5",
+            "weir_wal_puts_total 7",
+        ] {
+            assert!(text.contains(line), "{line} not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

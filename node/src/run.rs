@@ -1,0 +1,427 @@
+//! Builds the parts, binds listeners, spawns every task in one set, orders shutdown.
+//!
+//! Invariant: nobody is served before the session is registered and the WAL is open; at the end appends in flight are
+//! answered first, then streams are flushed and released, then the session ends, then the log stops. Each step of a
+//! shutdown is bounded; what a step could not do, the next start recovers. Called by `cli::serve` and by tests.
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::admin;
+use crate::clock::Clock;
+use crate::config::{ConfigError, ServeConfig};
+use crate::data_dir::{DataDir, DataDirError};
+use crate::founding::{self, FoundingError, Wanted};
+use crate::http;
+use crate::metadata::{Metadata, MetadataConfig};
+use crate::net::{self, TcpListener};
+use crate::readiness::Readiness;
+use crate::session::{self, Identity, Lease, SessionError};
+use crate::storage::probe::{self, ProbeError};
+use crate::storage::reader::SegmentReader;
+use crate::storage::recovery::{FIRST_RECOVERY_SEGMENT, Recovery};
+use crate::storage::store::Store;
+use crate::storage::sweep::Sweep;
+use crate::storage::wal::{self, WalLimits};
+use crate::streams::{self, Streams};
+use crate::tasks::Tasks;
+
+/// Why a node ended other than by being asked to. Each says what the caller should do.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Change the configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The data directory or the bucket belongs to another cluster or node: point elsewhere, or adopt.
+    #[error("{0}")]
+    Foreign(String),
+    /// Another process serves as this node now: do not restart at once.
+    #[error("{0}")]
+    Superseded(String),
+    /// The store lacks a property: use another.
+    #[error("{0}")]
+    StoreUnfit(String),
+    /// Another process has the data directory: stop it first.
+    #[error("{0}")]
+    InUse(String),
+    /// Anything else: look at the message, start again.
+    #[error("{0:#}")]
+    Failed(#[from] anyhow::Error),
+}
+
+impl From<FoundingError> for RunError {
+    fn from(e: FoundingError) -> Self {
+        match e {
+            FoundingError::Foreign(why) => Self::Foreign(why),
+            FoundingError::DataDir(e) => e.into(),
+            other => Self::Failed(other.into()),
+        }
+    }
+}
+
+impl From<DataDirError> for RunError {
+    fn from(e: DataDirError) -> Self {
+        match e {
+            DataDirError::InUse(_) => Self::InUse(e.to_string()),
+            other => Self::Failed(other.into()),
+        }
+    }
+}
+
+impl From<SessionError> for RunError {
+    fn from(e: SessionError) -> Self {
+        match e {
+            SessionError::Superseded(why) => Self::Superseded(why),
+            other => Self::Failed(other.into()),
+        }
+    }
+}
+
+/// The addresses a node has bound, written to `addresses.json` in the data directory: a port of 0 is known only then.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Addresses {
+    /// Clients.
+    pub client: SocketAddr,
+    /// Other nodes.
+    pub peer: SocketAddr,
+    /// Administration.
+    pub admin: SocketAddr,
+}
+
+/// What tests replace.
+#[derive(Debug, Clone, Default)]
+pub struct Doors {
+    /// The clock.
+    pub clock: Clock,
+    /// The store, instead of the configured one.
+    pub store: Option<Store>,
+}
+
+struct Listeners {
+    client: TcpListener,
+    peer: TcpListener,
+    admin: TcpListener,
+}
+
+/// A node that serves.
+pub struct Node {
+    tasks: Tasks,
+    streams: Streams,
+    metadata: Metadata,
+    readiness: Readiness,
+    addresses: Addresses,
+    /// Told first at a shutdown: no new connections, answers for those in flight.
+    http_stop: CancellationToken,
+    http_done: tokio::sync::oneshot::Receiver<()>,
+    /// Keeps the directory locked.
+    dir: DataDir,
+}
+
+/// Serves until told to stop by SIGTERM or SIGINT.
+pub async fn serve(config: ServeConfig) -> Result<(), RunError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(anyhow::Error::from)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(anyhow::Error::from)?;
+    let asked = async {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    };
+    let grace = config.shutdown_grace;
+    let clock = Clock::with_wall_offset_ms(config.clock_offset_ms);
+    let tasks = Tasks::default();
+    let doors = Doors { clock, store: None };
+    tokio::pin!(asked);
+    let starting = Node::start(config, doors, tasks.clone());
+    let node = tokio::select! {
+        started = starting => match started {
+            Ok(node) => node,
+            Err(e) => {
+                tasks.stop_within(grace).await;
+                return Err(e);
+            }
+        },
+        signal = &mut asked => {
+            tracing::info!(signal, "stopping before the start was complete");
+            tasks.stop_within(grace).await;
+            return Ok(());
+        }
+    };
+    tokio::select! {
+        signal = asked => {
+            tracing::info!(signal, "stopping");
+            node.stop(grace).await;
+            Ok(())
+        }
+        failure = node.failed() => {
+            // Nothing is settled here: what was acknowledged is in the WAL, and the next start recovers it.
+            node.abandon(grace).await;
+            Err(failure)
+        }
+    }
+}
+
+impl Node {
+    /// Starts a node; it serves when this returns.
+    pub async fn start(config: ServeConfig, doors: Doors, tasks: Tasks) -> Result<Self, RunError> {
+        let Doors { clock, store } = doors;
+        let readiness = Readiness::default();
+        let dir = DataDir::open(&config.data_dir)?;
+        let listeners = bind(&config).await?;
+        let addresses = listeners.addresses()?;
+        readiness.set("starting", "the node is starting".to_owned());
+
+        let admin_slot = admin::Slot::default();
+        admin::serve(listeners.admin, &config, admin_slot.clone(), readiness.clone(), &tasks)?;
+        dir.replace("addresses.json", &serde_json::to_vec(&addresses).map_err(anyhow::Error::from)?)?;
+
+        let store = match store {
+            Some(store) => store,
+            None => Store::open(&config.store, config.s3.clone()).map_err(anyhow::Error::from)?,
+        };
+        probe_store(&store, &tasks, &readiness).await?;
+        let wanted = Wanted {
+            node: config.node_id.clone(),
+            may_found: config.bootstrap,
+            identity: config.cluster_identity.clone(),
+            adopt: config.adopt_cluster_uid,
+            size: config.cluster_size,
+        };
+        let identity = founding::begin(&dir, &store, &wanted, &tasks, &readiness).await?;
+        if !identity.provisional && !dir.has_metadata() {
+            let path = dir.path().display();
+            return Err(RunError::Foreign(format!(
+                "{path} has an identity but no metadata log: it was lost, and founding another would lose every stream. \
+                 Restore the directory"
+            )));
+        }
+        let metadata_config = MetadataConfig::new(dir.path().join("metadata"), identity.raft_id, identity.provisional);
+        let metadata = Metadata::start(metadata_config, &tasks, &clock).await.map_err(anyhow::Error::from)?;
+        let identity = founding::finish(&dir, identity, &store, &metadata, &wanted, &tasks, &readiness).await?;
+
+        let me = Identity {
+            node: config.node_id.clone(),
+            raft_id: identity.raft_id,
+            incarnation: config.incarnation.clone(),
+            http_url: config.advertised_url(addresses.client),
+            peer_address: config.advertised_peer(addresses.peer),
+            slots: config.slots,
+        };
+        let session = session::register(&me, &metadata, &clock, &tasks, &readiness, dir.path()).await?;
+        let lease = Lease::new(config.lease);
+        tasks.spawn_vital(
+            "session",
+            session::keep(
+                session.clone(),
+                lease.clone(),
+                metadata.clone(),
+                clock.clone(),
+                tasks.clone(),
+                readiness.clone(),
+                dir.path().to_owned(),
+            ),
+        );
+
+        let generation = 0;
+        let wal_store = wal::open(&store, generation, identity.cluster, &tasks);
+        let reader = SegmentReader::new(store.clone(), config.cache_bytes);
+        let recovery = Recovery {
+            tasks: tasks.clone(),
+            clock: clock.clone(),
+            metadata: metadata.clone(),
+            cluster: identity.cluster,
+            session: session.clone(),
+            store: store.clone(),
+            generation,
+            wal_store: wal_store.clone(),
+            reader: reader.clone(),
+            readiness: readiness.clone(),
+            lease: config.lease,
+            segment_bytes: config.segment_bytes,
+            next_segment: AtomicU64::new(FIRST_RECOVERY_SEGMENT),
+        };
+        tasks.spawn_vital("recovery", recovery.run());
+        let sweep = Sweep {
+            tasks: tasks.clone(),
+            clock: clock.clone(),
+            metadata: metadata.clone(),
+            session: session.clone(),
+            store: store.clone(),
+            generation,
+            wal_store: wal_store.clone(),
+        };
+        tasks.spawn_vital("sweep", sweep.run());
+        let streams = Streams::start(streams::Parts {
+            tasks: tasks.clone(),
+            clock: clock.clone(),
+            metadata: metadata.clone(),
+            cluster: identity.cluster,
+            session: session.clone(),
+            lease,
+            store,
+            generation,
+            wal_store,
+            reader,
+            readiness: readiness.clone(),
+            limits: stream_limits(&config),
+            wal_limits: wal_limits(&config),
+        })
+        .await?;
+        watch_seal(&tasks, streams.clone());
+
+        admin_slot.fill(metadata.clone(), streams.clone(), session.clone());
+        let http_stop = CancellationToken::new();
+        let http_done = http::serve(listeners.client, &config, streams.clone(), &clock, &tasks, http_stop.clone());
+        serve_peers(listeners.peer, &tasks);
+        readiness.clear("starting");
+        tracing::info!(client = %addresses.client, admin = %addresses.admin, %session, "serving");
+        Ok(Self { tasks, streams, metadata, readiness, addresses, http_stop, http_done, dir })
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Resolves when the node cannot go on.
+    pub async fn failed(&self) -> RunError {
+        let failure = self.tasks.failed().await;
+        match failure.downcast::<SessionError>() {
+            Ok(session) => session.into(),
+            Err(other) => RunError::Failed(other),
+        }
+    }
+
+    /// Stops in order, within `grace`: answers, drains, ends the session, stops the log.
+    pub async fn stop(self, grace: Duration) {
+        let Self { tasks, streams, metadata, readiness, http_stop, http_done, dir, .. } = self;
+        readiness.set("stopping", "the node is stopping".to_owned());
+        let orderly = async {
+            streams.leave();
+            http_stop.cancel();
+            // The sender goes away with the server, however that ends.
+            drop(http_done.await);
+            match streams.drain().await {
+                Ok(()) => match session::end(&metadata).await {
+                    Ok(clean) => tracing::info!(clean, "session ended"),
+                    Err(e) => tracing::warn!(error = %e, "session not ended; the next start recovers it"),
+                },
+                Err(why) => tracing::warn!(why, "not drained; the next start recovers it"),
+            }
+            metadata.stop().await;
+        };
+        if tokio::time::timeout(grace, orderly).await.is_err() {
+            tracing::warn!(?grace, "not stopped in order within the grace period; the next start recovers");
+        }
+        tasks.stop_within(grace / 4).await;
+        drop(dir);
+    }
+
+    /// Stops without settling anything.
+    pub async fn abandon(self, grace: Duration) {
+        self.streams.leave();
+        self.http_stop.cancel();
+        self.tasks.stop_within(grace / 4).await;
+        drop(self.dir);
+    }
+}
+
+impl Listeners {
+    fn addresses(&self) -> anyhow::Result<Addresses> {
+        Ok(Addresses {
+            client: self.client.local_addr()?,
+            peer: self.peer.local_addr()?,
+            admin: self.admin.local_addr()?,
+        })
+    }
+}
+
+async fn bind(config: &ServeConfig) -> anyhow::Result<Listeners> {
+    Ok(Listeners {
+        client: net::bind(config.listen).await?,
+        peer: net::bind(config.peer_listen).await?,
+        admin: net::bind(config.admin_listen).await?,
+    })
+}
+
+/// A store that does not answer is waited for; one that lacks a property is refused.
+async fn probe_store(store: &Store, tasks: &Tasks, readiness: &Readiness) -> Result<(), RunError> {
+    loop {
+        match probe::probe(store).await {
+            Ok(()) => {
+                readiness.clear("store");
+                return Ok(());
+            }
+            Err(ProbeError::Store(e)) => {
+                tracing::warn!(error = %e, "the store does not answer");
+                readiness.set("store", format!("the store does not answer: {e}"));
+            }
+            Err(unfit) => return Err(RunError::StoreUnfit(unfit.to_string())),
+        }
+        tokio::select! {
+            () = tasks.stopping().cancelled() => return Err(FoundingError::Stopped.into()),
+            () = tokio::time::sleep(Duration::from_millis(500)) => {}
+        }
+    }
+}
+
+fn stream_limits(config: &ServeConfig) -> streams::Limits {
+    streams::Limits {
+        max_open: usize::try_from(config.max_open_streams).unwrap_or(usize::MAX),
+        max_producers: config.max_producers as usize,
+        idle_release: config.idle_release,
+        sweep_interval: (config.idle_release / 2).clamp(Duration::from_millis(50), Duration::from_secs(10)),
+        segment_bytes: config.segment_bytes,
+        segment_objects: config.segment_objects,
+        segment_age: config.segment_age,
+        patience: config.request_timeout.min(Duration::from_secs(10)),
+    }
+}
+
+fn wal_limits(config: &ServeConfig) -> WalLimits {
+    WalLimits {
+        object_bytes: config.wal_object_bytes,
+        backlog_bytes: config.wal_backlog_bytes,
+        backlog_objects: config.wal_backlog_objects,
+        interval: config.wal_interval,
+        ..WalLimits::default()
+    }
+}
+
+/// A seal by another session means that this one was fenced: nothing unacknowledged ever will be.
+fn watch_seal(tasks: &Tasks, streams: Streams) {
+    let stopping = tasks.stopping().clone();
+    let failing = tasks.clone();
+    tasks.spawn(async move {
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            () = streams.sealed() => failing.fail_with(
+                SessionError::Superseded(
+                    "another session has sealed this one's WAL: it was fenced, and this process stops for good".to_owned(),
+                )
+                .into(),
+            ),
+        }
+    });
+}
+
+/// A cluster of one has no peers: the port is held so that a second node here fails at once, and whoever asks is told.
+fn serve_peers(listener: TcpListener, tasks: &Tasks) {
+    let stopping = tasks.stopping().clone();
+    tasks.spawn(async move {
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                accepted = listener.accept() => if let Ok((connection, from)) = accepted {
+                    tracing::debug!(%from, "a peer connected to a cluster of one");
+                    drop(connection);
+                },
+            }
+        }
+    });
+}

@@ -1,0 +1,282 @@
+//! This process's session: mints and registers the node epoch, keeps the lease, ends.
+//!
+//! Invariant (I1, I6): one process serves under one session, registered through the log before it serves; a process
+//! that the log has replaced stops for good and says so. A lease runs from when its heartbeat was sent, on a clock
+//! that counts suspension. Started and ended by `run`; `streams` asks the lease before every current answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce, RaftId, SessionId, Slots};
+
+use crate::clock::{self, Clock};
+use crate::metadata::command::{Answer, Command, FORMAT_MAX, FORMAT_MIN, Refusal, Registration};
+use crate::metadata::{Metadata, ProposeError};
+use crate::readiness::Readiness;
+use crate::tasks::Tasks;
+
+/// How often a registration that cannot be decided now is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+/// How long a replaced process's next start waits before it registers; doubles each time in a row.
+const SUPERSEDED_WAIT: Duration = Duration::from_secs(60);
+/// The longest such wait.
+const SUPERSEDED_WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+/// What this process says of itself.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// The node.
+    pub node: NodeId,
+    /// The data directory's number in the log.
+    pub raft_id: RaftId,
+    /// The pod UID on Kubernetes; else the nonce is used.
+    pub incarnation: Option<Incarnation>,
+    /// Advertised client URL.
+    pub http_url: String,
+    /// Advertised peer address.
+    pub peer_address: String,
+    /// Weight of a node new to the log.
+    pub slots: Slots,
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// Another process of this node id was registered after this one, or it was fenced.
+    #[error("{0}")]
+    Superseded(String),
+    /// This build cannot take part in this cluster.
+    #[error("{0}")]
+    Refused(String),
+    /// The data directory could not be read or written.
+    #[error("{path}: {error}")]
+    DataDir {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// The node stopped before it was registered.
+    #[error("stopped before the session was registered")]
+    Stopped,
+}
+
+/// Until when this process may speak for the present.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    length: Duration,
+    /// Milliseconds since boot.
+    until_ms: Arc<AtomicU64>,
+}
+
+impl Lease {
+    /// A lease of this length, not held yet.
+    pub fn new(length: Duration) -> Self {
+        Self { length, until_ms: Arc::new(AtomicU64::new(0)) }
+    }
+
+    /// It is held now.
+    pub fn holds(&self, clock: &Clock) -> bool {
+        clock.since_boot() < Duration::from_millis(self.until_ms.load(Ordering::Acquire))
+    }
+
+    /// A heartbeat sent at `sent` was answered.
+    fn extend(&self, sent: Duration) {
+        let until = u64::try_from((sent + self.length).as_millis()).unwrap_or(u64::MAX);
+        self.until_ms.fetch_max(until, Ordering::AcqRel);
+    }
+}
+
+/// Registers this process, minting again above the recorded epoch where the clock is behind.
+pub async fn register(
+    identity: &Identity,
+    metadata: &Metadata,
+    clock: &Clock,
+    tasks: &Tasks,
+    readiness: &Readiness,
+    data_dir: &Path,
+) -> Result<SessionId, SessionError> {
+    let mark = SupersededMark::new(data_dir);
+    mark.wait_out(tasks, readiness).await?;
+    let nonce = clock::random_nonce();
+    let mut epoch = NodeEpoch(clock.wall_ms());
+    loop {
+        let session = SessionId { node: identity.node.clone(), epoch };
+        let command = Command::Register(registration(identity, &session, nonce));
+        let tried = tokio::select! {
+            () = tasks.stopping().cancelled() => return Err(SessionError::Stopped),
+            tried = metadata.propose_founding(command) => tried,
+        };
+        match tried {
+            Ok(Answer::Registered { slots, format }) => {
+                tracing::info!(%session, %slots, format, "session registered");
+                readiness.clear("session");
+                mark.clear()?;
+                metadata.begin_session(session.clone());
+                return Ok(session);
+            }
+            Ok(other) => return Err(SessionError::Refused(format!("unexpected answer {other:?}"))),
+            Err(ProposeError::Refused(Refusal::EpochTooLow { recorded })) => {
+                tracing::warn!(%recorded, minted = %epoch, "this host's clock is behind: minting above the recorded epoch");
+                epoch = recorded.next();
+            }
+            Err(ProposeError::Refused(Refusal::Superseded { by })) => {
+                mark.set()?;
+                return Err(superseded(&identity.node, by));
+            }
+            Err(ProposeError::Refused(
+                refusal @ (Refusal::FormatUnreadable { .. } | Refusal::Removed | Refusal::WrongCluster(_)),
+            )) => {
+                return Err(SessionError::Refused(format!("node {}: {refusal}", identity.node)));
+            }
+            // Pinned to another incarnation, or the log cannot decide now: again, with the same epoch and nonce.
+            Err(e) => {
+                readiness.set("session", format!("not registered yet: {e}"));
+                tracing::warn!(error = %e, "not registered yet");
+                tokio::select! {
+                    () = tasks.stopping().cancelled() => return Err(SessionError::Stopped),
+                    () = tokio::time::sleep(RETRY) => {}
+                }
+            }
+        }
+    }
+}
+
+fn registration(identity: &Identity, session: &SessionId, nonce: Nonce) -> Registration {
+    let own = || nonce.to_string().parse().expect("a nonce's digits are a valid incarnation");
+    Registration {
+        session: session.clone(),
+        nonce,
+        incarnation: identity.incarnation.clone().unwrap_or_else(own),
+        raft_id: identity.raft_id,
+        boot_id: clock::boot_id(),
+        http_url: identity.http_url.clone(),
+        peer_address: identity.peer_address.clone(),
+        slots: identity.slots,
+        formats: (FORMAT_MIN, FORMAT_MAX),
+    }
+}
+
+fn superseded(node: &NodeId, by: NodeEpoch) -> SessionError {
+    SessionError::Superseded(format!(
+        "another process has registered as node {node} at epoch {by}: this one stops for good. \
+         Two processes must not share a node id; give one of them another --node-id"
+    ))
+}
+
+/// Keeps the lease while the metadata log confirms its leader; ends the process when the session is over.
+pub async fn keep(
+    session: SessionId,
+    lease: Lease,
+    metadata: Metadata,
+    clock: Clock,
+    tasks: Tasks,
+    readiness: Readiness,
+    data_dir: PathBuf,
+) -> anyhow::Result<()> {
+    let stopping = tasks.stopping().clone();
+    let every = lease.length / 4;
+    let mut applied = metadata.applied();
+    loop {
+        let sent = clock.since_boot();
+        tokio::select! {
+            () = stopping.cancelled() => return Ok(()),
+            confirmed = metadata.read_index(every) => match confirmed {
+                Ok(_) => {
+                    lease.extend(sent);
+                    readiness.clear("lease");
+                }
+                Err(e) => {
+                    if !lease.holds(&clock) {
+                        readiness.set("lease", format!("the metadata log does not answer: {e}"));
+                    }
+                }
+            },
+        }
+        let pause = tokio::time::sleep(every);
+        tokio::pin!(pause);
+        loop {
+            if let Some(by) = replaced(&metadata, &session) {
+                SupersededMark::new(&data_dir).set()?;
+                return Err(superseded(&session.node, by).into());
+            }
+            tokio::select! {
+                () = stopping.cancelled() => return Ok(()),
+                () = &mut pause => break,
+                changed = applied.changed() => changed?,
+            }
+        }
+    }
+}
+
+/// The epoch by which the log has replaced (or at which it has fenced) this session.
+fn replaced(metadata: &Metadata, session: &SessionId) -> Option<NodeEpoch> {
+    metadata.read(|state| {
+        if state.is_current(session) {
+            return None;
+        }
+        Some(state.nodes.get(&session.node).map_or(session.epoch, |n| n.epoch))
+    })
+}
+
+/// Ends the session; `Ok(true)` if nothing is left to recover.
+pub async fn end(metadata: &Metadata) -> Result<bool, ProposeError> {
+    match metadata.propose(Command::EndSession).await? {
+        Answer::SessionEnded { clean } => Ok(clean),
+        _ => Ok(false),
+    }
+}
+
+/// A file that a replaced process leaves, so that two siblings with one node id do not duel.
+struct SupersededMark {
+    path: PathBuf,
+}
+
+impl SupersededMark {
+    fn new(data_dir: &Path) -> Self {
+        Self { path: data_dir.join("superseded") }
+    }
+
+    /// How many times in a row; a mark that cannot be understood counts as one.
+    fn times(&self) -> Result<u32, SessionError> {
+        match std::fs::read_to_string(&self.path) {
+            Ok(text) => Ok(text.trim().parse().unwrap_or(1)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(SessionError::DataDir { path: self.path.clone(), error }),
+        }
+    }
+
+    fn set(&self) -> Result<(), SessionError> {
+        let times = self.times()?.saturating_add(1);
+        std::fs::write(&self.path, times.to_string())
+            .map_err(|error| SessionError::DataDir { path: self.path.clone(), error })
+    }
+
+    fn clear(&self) -> Result<(), SessionError> {
+        match std::fs::remove_file(&self.path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                Err(SessionError::DataDir { path: self.path.clone(), error: e })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn wait_out(&self, tasks: &Tasks, readiness: &Readiness) -> Result<(), SessionError> {
+        let times = self.times()?;
+        if times == 0 {
+            return Ok(());
+        }
+        let wait = SUPERSEDED_WAIT.saturating_mul(1 << (times - 1).min(16)).min(SUPERSEDED_WAIT_MAX);
+        let why = format!(
+            "this data directory's last process was replaced by another of the same node id; waiting {wait:?} before registering"
+        );
+        tracing::warn!("{why}");
+        readiness.set("session", why);
+        tokio::select! {
+            () = tasks.stopping().cancelled() => Err(SessionError::Stopped),
+            () = tokio::time::sleep(wait) => Ok(()),
+        }
+    }
+}

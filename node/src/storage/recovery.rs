@@ -1,0 +1,299 @@
+//! Recovers ended sessions: seal their WAL, move what it holds into segments, mark them recovered.
+//!
+//! Invariant (I2): a session is marked recovered only after its WAL is sealed and everything before the seal is
+//! committed; the WAL start is read after this claim was applied; only frames of the epoch at which the state says the
+//! stream is open count, from the committed end on. Any step may be cut short and done again, by this process or
+//! another. One vital task of every node; the metadata leader hands the claims out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use weir_api::{ClusterUid, SessionId, StreamId};
+
+use super::commit::{self, CommitError, Draft};
+use super::keys;
+use super::reader::SegmentReader;
+use super::record::{Dedupe, Frame};
+use super::seal::SealNote;
+use super::store::Store;
+use super::wal::WalStore;
+use crate::clock::Clock;
+use crate::fault;
+use crate::metadata::command::{Command, CommitOrigin, NewSegment, Refusal};
+use crate::metadata::state::Ownership;
+use crate::metadata::{Metadata, ProposeError};
+use crate::readiness::Readiness;
+use crate::tasks::Tasks;
+
+/// What recovery works with.
+pub struct Recovery {
+    /// The node's tasks.
+    pub tasks: Tasks,
+    /// The node's clock.
+    pub clock: Clock,
+    /// The metadata log.
+    pub metadata: Metadata,
+    /// The cluster.
+    pub cluster: ClusterUid,
+    /// This process's session.
+    pub session: SessionId,
+    /// Object storage.
+    pub store: Store,
+    /// The generation that its keys carry.
+    pub generation: u64,
+    /// The WAL's storage.
+    pub wal_store: Arc<dyn WalStore>,
+    /// Reads dedupe state of earlier commits.
+    pub reader: SegmentReader,
+    /// Where troubles are told.
+    pub readiness: Readiness,
+    /// How long a session may speak for the present after its last heartbeat.
+    pub lease: Duration,
+    /// Payload bytes per recovered segment.
+    pub segment_bytes: u64,
+    /// Numbers recovery's segments: above the flusher's, so that no key is used twice.
+    pub next_segment: AtomicU64,
+}
+
+/// The first number of recovery's segments; the flusher counts from 1.
+pub const FIRST_RECOVERY_SEGMENT: u64 = 1 << 62;
+
+/// A recovery that is this session's to do.
+#[derive(Debug, Clone)]
+struct Claimed {
+    ended: SessionId,
+    number: u64,
+    wal_start: u64,
+    lease_over: bool,
+}
+
+/// Why a recovery stopped.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    /// The claim is another's now, or the session is recovered: nothing to do.
+    #[error("the claim is no longer this session's")]
+    NotOurs,
+    /// Try again.
+    #[error("{0}")]
+    Again(String),
+    /// This process must not go on.
+    #[error("{0}")]
+    Over(String),
+}
+
+impl From<CommitError> for Stopped {
+    fn from(e: CommitError) -> Self {
+        match e {
+            CommitError::Propose { why: ProposeError::Refused(Refusal::ClaimNotCurrent { .. }), .. } => Self::NotOurs,
+            CommitError::Propose { why: ProposeError::SessionOver, .. }
+            | CommitError::Propose { why: ProposeError::Refused(Refusal::SessionNotCurrent), .. } => {
+                Self::Over("this node's session is over".to_owned())
+            }
+            other => Self::Again(other.to_string()),
+        }
+    }
+}
+
+impl Recovery {
+    /// Runs until the node stops.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let stopping = self.tasks.stopping().clone();
+        let mut applied = self.metadata.applied();
+        // When this process first saw that a session had ended, on its own clock.
+        let mut seen: BTreeMap<SessionId, Duration> = BTreeMap::new();
+        let mut tries: BTreeMap<SessionId, u32> = BTreeMap::new();
+        loop {
+            let now = self.clock.since_boot();
+            let ended = self.ended();
+            seen.retain(|session, _| ended.contains(session));
+            tries.retain(|session, _| ended.contains(session));
+            for session in &ended {
+                seen.entry(session.clone()).or_insert(now);
+            }
+            let mut again = None;
+            for session in ended {
+                let since = seen.get(&session).copied().unwrap_or(now);
+                let done = tokio::select! {
+                    () = stopping.cancelled() => return Ok(()),
+                    done = self.attend(&session, since) => done,
+                };
+                match done {
+                    Ok(()) | Err(Stopped::NotOurs) => {
+                        self.readiness.clear("recovery");
+                    }
+                    Err(Stopped::Over(why)) => anyhow::bail!(why),
+                    Err(Stopped::Again(why)) => {
+                        let n = tries.entry(session.clone()).or_insert(0);
+                        tracing::warn!(%session, tries = *n, why, "recovery has to be tried again");
+                        self.readiness.set("recovery", format!("session {session}: {why}"));
+                        again = Some(commit::backoff(*n));
+                        *n += 1;
+                    }
+                }
+            }
+            tokio::select! {
+                () = stopping.cancelled() => return Ok(()),
+                changed = applied.changed() => changed?,
+                () = tokio::time::sleep(again.unwrap_or(Duration::MAX)), if again.is_some() => {}
+            }
+        }
+    }
+
+    /// Sessions that ended and are not recovered, oldest first.
+    fn ended(&self) -> Vec<SessionId> {
+        self.metadata.read(|state| {
+            state.sessions.values().filter(|s| s.ended.is_some()).map(|s| s.id.clone()).collect()
+        })
+    }
+
+    /// Claims the recovery if this node leads and nobody live has it; does it if it is this session's.
+    async fn attend(&self, ended: &SessionId, since: Duration) -> Result<(), Stopped> {
+        if let Some(claimed) = self.claimed(ended) {
+            return self.recover(&claimed, since).await;
+        }
+        let replaces = self.metadata.read(|state| {
+            let (_, session) = state.session_by_id(ended)?;
+            let claim = session.claim.as_ref();
+            let held = claim.is_some_and(|c| state.is_current(&c.claimant));
+            (!held).then(|| claim.map_or(0, |c| c.number))
+        });
+        let leads = self.metadata.leadership().borrow().me;
+        let Some(replaces) = replaces.filter(|_| leads) else { return Ok(()) };
+        let command = Command::Claim { ended: ended.clone(), claimant: self.session.clone(), replaces };
+        match self.metadata.propose(command).await {
+            Ok(_) => {}
+            Err(ProposeError::Refused(Refusal::ClaimNotCurrent { .. })) => return Err(Stopped::NotOurs),
+            Err(e) => return Err(Stopped::Again(e.to_string())),
+        }
+        fault::point("recovery.claimed");
+        match self.claimed(ended) {
+            Some(claimed) => self.recover(&claimed, since).await,
+            None => Err(Stopped::NotOurs),
+        }
+    }
+
+    fn claimed(&self, ended: &SessionId) -> Option<Claimed> {
+        self.metadata.read(|state| {
+            let (_, session) = state.session_by_id(ended)?;
+            let claim = session.claim.as_ref().filter(|c| c.claimant == self.session)?;
+            Some(Claimed {
+                ended: ended.clone(),
+                number: claim.number,
+                wal_start: session.wal_start,
+                lease_over: session.ended.as_ref().is_some_and(|e| e.lease_over),
+            })
+        })
+    }
+
+    async fn recover(&self, claimed: &Claimed, since: Duration) -> Result<(), Stopped> {
+        let began = self.clock.monotonic();
+        tracing::info!(session = %claimed.ended, claim = claimed.number, wal_start = claimed.wal_start, "recovering");
+        let note = SealNote { by: self.session.clone(), claim: claimed.number };
+        // Bounded, so that memory stays at about one segment's worth.
+        let (objects, mut incoming) = tokio::sync::mpsc::channel(4);
+        let sealing = self.wal_store.seal(&claimed.ended, claimed.wal_start, &note, objects);
+        let committing = async {
+            let mut frames_in = 0u64;
+            let mut draft = Draft::default();
+            let mut covered = claimed.wal_start;
+            while let Some(object) = incoming.recv().await {
+                for frame in object.frames {
+                    frames_in += 1;
+                    self.take(claimed, &mut draft, frame).await?;
+                }
+                covered = object.seq + 1;
+                if draft.payload_bytes() >= self.segment_bytes {
+                    self.commit(claimed, std::mem::take(&mut draft), covered).await?;
+                }
+            }
+            Ok::<_, Stopped>((draft, covered, frames_in))
+        };
+        // Committing that fails drops the receiver, which ends the sealing.
+        let (sealed, committed) = tokio::join!(sealing, committing);
+        let (draft, covered, frames) = committed?;
+        let end = sealed.map_err(|e| Stopped::Again(e.to_string()))?;
+        fault::point("recovery.sealed");
+        self.commit(claimed, draft, covered.max(end)).await?;
+        fault::point("recovery.committed");
+        self.outwait_lease(claimed, since).await;
+        let command = Command::Recovered { ended: claimed.ended.clone(), claim: claimed.number };
+        match self.metadata.propose(command).await {
+            Ok(_) => {}
+            Err(ProposeError::Refused(Refusal::ClaimNotCurrent { .. })) => return Err(Stopped::NotOurs),
+            Err(e) => return Err(Stopped::Again(e.to_string())),
+        }
+        fault::point("recovery.recovered");
+        let took = began.elapsed();
+        tracing::info!(session = %claimed.ended, objects = end.saturating_sub(claimed.wal_start), frames, ?took, "recovered");
+        if let Err(e) = self.wal_store.trim(&claimed.ended, end).await {
+            tracing::warn!(session = %claimed.ended, error = %e, "recovered WAL not deleted; the sweep at the next start does it");
+        }
+        Ok(())
+    }
+
+    /// Takes a frame into the draft if it counts.
+    async fn take(&self, claimed: &Claimed, draft: &mut Draft, frame: Frame) -> Result<(), Stopped> {
+        let id = frame.stream;
+        let stream = self.metadata.read(|state| {
+            let (ended, _) = state.session_by_id(&claimed.ended)?;
+            let stream = state.streams.get(&id)?;
+            let counts = stream.ownership == Ownership::Open(ended) && stream.epoch == frame.epoch;
+            counts.then(|| stream.clone())
+        });
+        let Some(stream) = stream else { return Ok(()) };
+        // Committed already. An empty frame at the end may or may not be; absorbing it again changes nothing.
+        let empty = frame.payload.length() == 0;
+        if frame.end() < stream.committed || (frame.end() == stream.committed && !empty) {
+            return Ok(());
+        }
+        let base = if draft.has(id) { Dedupe::default() } else { self.base(id, stream.dedupe).await? };
+        draft.push(frame, || base);
+        Ok(())
+    }
+
+    async fn base(
+        &self,
+        id: StreamId,
+        segment: Option<crate::metadata::command::SegmentId>,
+    ) -> Result<Dedupe, Stopped> {
+        let Some(segment) = segment else { return Ok(Dedupe::default()) };
+        let found = self.metadata.read(|state| state.segments.get(&segment).cloned());
+        let Some(found) = found else { return Err(Stopped::Again(format!("segment {} is unknown", segment.0))) };
+        let key = keys::segment(self.generation, &found.session, found.number);
+        self.reader.dedupe(&key, found.bytes, id).await.map_err(|e| Stopped::Again(format!("{key}: {e}")))
+    }
+
+    async fn commit(&self, claimed: &Claimed, draft: Draft, covered: u64) -> Result<(), Stopped> {
+        let origin = CommitOrigin::Recovery { ended: claimed.ended.clone(), claim: claimed.number };
+        let mut segment = None;
+        let mut ranges = Vec::new();
+        if !draft.is_empty() {
+            let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
+            let (cluster, session) = (self.cluster, self.session.clone());
+            let built = self
+                .tasks
+                .blocking(move || draft.build(cluster, session, number))
+                .await
+                .map_err(|e| Stopped::Over(e.to_string()))?
+                .map_err(CommitError::from)?;
+            segment = Some(NewSegment { number, bytes: built.object.len() as u64 });
+            commit::upload(&self.store, self.generation, &self.session, number, built.object).await?;
+            fault::point("recovery.uploaded");
+            ranges = built.ranges;
+        }
+        commit::commit(&self.metadata, &origin, segment, &ranges, Some(covered)).await?;
+        Ok(())
+    }
+
+    /// The ended process may hold its lease, and so answer reads, until it has run out on any clock.
+    async fn outwait_lease(&self, claimed: &Claimed, since: Duration) {
+        if claimed.lease_over {
+            return;
+        }
+        let until = since + self.lease + self.lease / 10;
+        let now = self.clock.since_boot();
+        tokio::time::sleep(until.saturating_sub(now)).await;
+    }
+}

@@ -1,0 +1,171 @@
+//! Creating a stream, with or without first bytes.
+//!
+//! Invariant: a stream whose first bytes came with its creation exists for others only once they are durable: its name
+//! is registered unborn, the record with the bytes gives it birth, and only then the create is answered. A retry after
+//! a crash in between finds it unborn and supplies the bytes again.
+
+use std::sync::Arc;
+
+use weir_api::StreamId;
+
+use super::error::StreamError;
+use super::flush::proposal_failed;
+use super::log::Append;
+use super::name::StreamName;
+use super::open::{Birth, OpenStream};
+use super::ownership::{Current, Named, look};
+use super::{Inner, StreamInfo, Streams};
+use crate::fault;
+use crate::metadata::ProposeError;
+use crate::metadata::command::{Answer, Command, Refusal, StreamConfig};
+use crate::storage::record::Payload;
+
+/// What to create.
+#[derive(Debug, Clone)]
+pub struct CreateSpec {
+    /// Its configuration.
+    pub config: StreamConfig,
+    /// Closed from the start (after the first bytes, if any).
+    pub closed: bool,
+    /// First bytes. Ignored if the stream exists.
+    pub first: Option<Payload>,
+}
+
+/// What came of a create.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// This request created it.
+    pub new: bool,
+    /// The stream.
+    pub info: StreamInfo,
+}
+
+/// How one look at the name ended.
+enum Step {
+    Finished(Created),
+    LookAgain,
+}
+
+const ATTEMPTS: usize = 8;
+
+impl Streams {
+    /// Creates the stream, or finds that it exists with the same configuration.
+    pub async fn create(&self, name: &StreamName, spec: CreateSpec) -> Result<Created, StreamError> {
+        let inner = self.inner.clone();
+        let name = name.clone();
+        self.inner.to_the_end(async move { inner.create(&name, &spec).await }).await
+    }
+}
+
+impl Inner {
+    async fn create(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Created, StreamError> {
+        for _ in 0..ATTEMPTS {
+            let step = match self.metadata.read(|state| look(state, name)) {
+                Named::Missing => self.create_new(name, spec).await?,
+                Named::Tombstone => return Err(StreamError::ConfigMismatch),
+                Named::Known(id, stream, _) if stream.unborn_since_ms.is_some() => {
+                    self.create_unborn(id, spec).await?
+                }
+                Named::Known(..) => self.create_existing(name, spec).await?,
+            };
+            if let Step::Finished(created) = step {
+                return Ok(created);
+            }
+        }
+        Err(StreamError::unavailable("the stream keeps changing hands"))
+    }
+
+    async fn create_new(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Step, StreamError> {
+        let unborn = spec.first.is_some();
+        let command = Command::Create {
+            name: name.as_arc(),
+            config: spec.config.clone(),
+            closed: spec.closed && !unborn,
+            unborn,
+        };
+        match self.metadata.propose(command).await {
+            Ok(Answer::Created { stream, .. }) if unborn => {
+                fault::point("create.before_birth");
+                self.create_unborn(stream, spec).await
+            }
+            Ok(Answer::Created { stream, .. }) => {
+                let known = self.metadata.read(|state| state.streams.get(&stream).cloned());
+                // Deleted again already: it was created all the same, but there is nothing to describe.
+                let Some(known) = known else { return Ok(Step::LookAgain) };
+                Ok(Step::Finished(Created { new: true, info: StreamInfo::idle(stream, &known) }))
+            }
+            Ok(Answer::Exists { .. }) => Ok(Step::LookAgain),
+            Ok(other) => Err(StreamError::unavailable(format!("unexpected answer {other:?}"))),
+            // Born or not, alike or not: the next look compares with what is there.
+            Err(ProposeError::Refused(Refusal::ConfigMismatch { .. })) => Ok(Step::LookAgain),
+            Err(ProposeError::Refused(Refusal::Tombstone)) => Err(StreamError::ConfigMismatch),
+            Err(e) => Err(proposal_failed(e)),
+        }
+    }
+
+    /// The name is registered, its first bytes are missing as far as the view knows.
+    async fn create_unborn(self: &Arc<Self>, id: StreamId, spec: &CreateSpec) -> Result<Step, StreamError> {
+        let stream = match self.open(id).await {
+            Ok(stream) => stream,
+            Err(StreamError::NotFound) => return Ok(Step::LookAgain),
+            Err(e) => return Err(e),
+        };
+        if !stream.config.same_as(&spec.config) && !stream.birth_ordered() {
+            return self.take_over(&stream).await;
+        }
+        let first = Append {
+            content: spec.first.clone().map(Ok),
+            producer: None,
+            seq: None,
+            closes: spec.closed,
+        };
+        match stream.give_birth(&first, &self.wal, self.clock.since_boot()) {
+            Birth::Given(done, ticket) => {
+                ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;
+                self.notices.born(stream.id, stream.epoch);
+                let mut info = StreamInfo::open(&stream, stream.durable());
+                info.next = done.next;
+                info.closed = done.closed;
+                Ok(Step::Finished(Created { new: true, info }))
+            }
+            Birth::Before(ticket) => {
+                if let Some(ticket) = ticket {
+                    ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;
+                }
+                self.compare(&StreamInfo::open(&stream, stream.durable()), spec)
+            }
+            Birth::Refused(e) => Err(e),
+            Birth::Stopping | Birth::Gone => {
+                // Released or taken over meanwhile; the wait happens where the stream is looked up again.
+                drop(self.serving_by_name(&stream.name).await?);
+                Ok(Step::LookAgain)
+            }
+        }
+    }
+
+    /// An unborn stream of another configuration gives way.
+    async fn take_over(self: &Arc<Self>, stream: &Arc<OpenStream>) -> Result<Step, StreamError> {
+        self.delete_open(stream).await?;
+        Ok(Step::LookAgain)
+    }
+
+    async fn create_existing(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Step, StreamError> {
+        let info = match self.current(name).await {
+            Ok(Current::Open(stream)) => StreamInfo::open(&stream, stream.durable()),
+            Ok(Current::Idle(id, stream)) => StreamInfo::idle(id, &stream),
+            Err(StreamError::NotFound) => return Ok(Step::LookAgain),
+            Err(StreamError::Gone) => return Err(StreamError::ConfigMismatch),
+            Err(e) => return Err(e),
+        };
+        self.check_lease()?;
+        self.compare(&info, spec)
+    }
+
+    fn compare(&self, info: &StreamInfo, spec: &CreateSpec) -> Result<Step, StreamError> {
+        if info.config.same_as(&spec.config) && info.closed == spec.closed {
+            Ok(Step::Finished(Created { new: false, info: info.clone() }))
+        } else {
+            Err(StreamError::ConfigMismatch)
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! One stream that is open at this node: its log, its records not yet in segments, and who waits for more.
+//!
+//! Invariant: what enters the order does so under this stream's short lock, which is never held across an await, and
+//! enters the WAL in the same order; nobody reads past the durable end (I3); any answer that follows from a record not
+//! yet durable waits for that record. Made by `ownership`, used by every stream operation, told of durability by the
+//! WAL's sink and of commits by `flush`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use weir_api::{Offset, StreamEpoch, StreamId};
+
+use super::error::StreamError;
+use super::log::{Append, Appended, StreamLog, Verdict};
+use crate::metadata::command::StreamConfig;
+use crate::metadata::state;
+use crate::storage::record::{Dedupe, Frame, Intro, Payload};
+use crate::storage::tail::TailBuffer;
+use crate::storage::wal::{Ticket, Wal, WalBusy};
+
+/// Wakes whoever follows a stream: at new durable records, at closing, when it opens, moves or goes.
+#[derive(Debug, Default)]
+pub struct Signal(Notify);
+
+impl Signal {
+    /// Completes at the next wake-up after it was first polled or enabled.
+    pub fn next(&self) -> tokio::sync::futures::Notified<'_> {
+        self.0.notified()
+    }
+
+    pub(super) fn wake(&self) {
+        self.0.notify_waiters();
+    }
+}
+
+/// What is fixed while a stream is open.
+#[derive(Debug)]
+pub struct OpenStream {
+    pub(super) id: StreamId,
+    pub(super) epoch: StreamEpoch,
+    pub(super) name: Arc<str>,
+    pub(super) config: Arc<StreamConfig>,
+    pub(super) start: Offset,
+    pub(super) signal: Arc<Signal>,
+    core: Mutex<Core>,
+}
+
+/// Whether a stream takes appends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// A release or delete is under way: wait for what comes of it.
+    Stopping,
+    /// No longer open here.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Core {
+    phase: Phase,
+    log: StreamLog,
+    /// Of the newest frame: every answer waits for it.
+    newest: Option<Ticket>,
+    /// Records from the committed end on.
+    tail: TailBuffer,
+    durable: Durable,
+    /// Frames accepted and not yet committed to a segment. A frame may be empty, so offsets do not tell.
+    uncommitted_frames: u64,
+    /// Dedupe state as of the last commit: what the next segment builds on.
+    committed_dedupe: Dedupe,
+    /// The WAL of this session has the stream's name and configuration.
+    introduced: bool,
+    last_used: Duration,
+}
+
+/// What readers may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Durable {
+    /// The tail: records below are durable.
+    pub end: Offset,
+    /// The record that closes the stream is durable.
+    pub closed: bool,
+    /// So is the one that gave it birth.
+    pub born: bool,
+}
+
+/// What trying to append came to.
+pub(super) enum Attempt {
+    /// Decided; the answer holds once the ticket's batch is durable.
+    Decided(Result<Appended, StreamError>, Option<Ticket>),
+    /// Wait for the signal and look again.
+    Stopping,
+    /// Look the stream up anew.
+    Gone,
+}
+
+/// What giving birth came to.
+pub(super) enum Birth {
+    /// This call did it, once the ticket's batch is durable.
+    Given(Appended, Ticket),
+    /// It was born before; so much is durable with the ticket.
+    Before(Option<Ticket>),
+    /// Nothing entered the order.
+    Refused(StreamError),
+    /// As in [`Attempt`].
+    Stopping,
+    /// As in [`Attempt`].
+    Gone,
+}
+
+impl OpenStream {
+    /// A stream just opened at `epoch`, as the metadata state had it.
+    pub(super) fn new(
+        id: StreamId,
+        epoch: StreamEpoch,
+        committed: &state::Stream,
+        dedupe: Dedupe,
+        signal: Arc<Signal>,
+        now: Duration,
+    ) -> Self {
+        let durable = Durable {
+            end: committed.committed,
+            closed: committed.closed,
+            born: committed.unborn_since_ms.is_none(),
+        };
+        let log = StreamLog {
+            tail: durable.end,
+            closed: durable.closed,
+            born: durable.born,
+            dedupe: dedupe.clone(),
+        };
+        let core = Core {
+            phase: Phase::Serving,
+            log,
+            newest: None,
+            tail: TailBuffer::new(durable.end),
+            durable,
+            uncommitted_frames: 0,
+            committed_dedupe: dedupe,
+            introduced: false,
+            last_used: now,
+        };
+        Self {
+            id,
+            epoch,
+            name: committed.name.clone(),
+            config: committed.config.clone(),
+            start: committed.start,
+            signal,
+            core: Mutex::new(core),
+        }
+    }
+
+    /// What readers may see now.
+    pub fn durable(&self) -> Durable {
+        self.core.lock().durable
+    }
+
+    /// Checks and, if it may, orders one append.
+    pub(super) fn append(&self, append: &Append, wal: &Wal, max_producers: usize, now: Duration) -> Attempt {
+        let mut core = self.core.lock();
+        match core.phase {
+            Phase::Serving => {}
+            Phase::Stopping => return Attempt::Stopping,
+            Phase::Gone => return Attempt::Gone,
+        }
+        core.last_used = now;
+        let decided = match core.log.check(append, max_producers) {
+            Ok(Verdict::Already(done)) => Ok(done),
+            Err(refused) => Err(refused),
+            Ok(Verdict::Accept) => {
+                let payload = match &append.content {
+                    Some(Ok(payload)) => payload.clone(),
+                    Some(Err(_)) | None => Payload::Bytes(bytes::Bytes::new()),
+                };
+                let frame = self.frame(&core, payload, append, false);
+                core.push(frame, wal)
+            }
+        };
+        Attempt::Decided(decided, core.newest.clone())
+    }
+
+    /// Orders the record that gives an unborn stream its first bytes.
+    pub(super) fn give_birth(&self, first: &Append, wal: &Wal, now: Duration) -> Birth {
+        let mut core = self.core.lock();
+        match core.phase {
+            Phase::Serving => {}
+            Phase::Stopping => return Birth::Stopping,
+            Phase::Gone => return Birth::Gone,
+        }
+        core.last_used = now;
+        if core.log.born {
+            return Birth::Before(core.newest.clone());
+        }
+        let payload = match &first.content {
+            Some(Ok(payload)) => payload.clone(),
+            Some(Err(bad)) => return Birth::Refused(bad.clone()),
+            None => Payload::Bytes(bytes::Bytes::new()),
+        };
+        let frame = self.frame(&core, payload, first, true);
+        match core.push(frame, wal) {
+            Ok(done) => match core.newest.clone() {
+                Some(ticket) => Birth::Given(done, ticket),
+                None => Birth::Refused(StreamError::OutcomeUnknown),
+            },
+            Err(refused) => Birth::Refused(refused),
+        }
+    }
+
+    fn frame(&self, core: &Core, payload: Payload, append: &Append, births: bool) -> Frame {
+        let intro = (!core.introduced).then(|| Intro { name: self.name.clone(), config: self.config.clone() });
+        Frame {
+            stream: self.id,
+            epoch: self.epoch,
+            offset: core.log.tail,
+            payload,
+            producer: append.producer.clone(),
+            seq: append.seq.clone(),
+            closes: append.closes,
+            births,
+            intro,
+        }
+    }
+
+    /// Told by the WAL, in order, once `frame` is durable.
+    pub(super) fn on_durable(&self, frame: &Frame) {
+        {
+            let mut core = self.core.lock();
+            core.durable.end = frame.end();
+            core.durable.closed |= frame.closes;
+            core.durable.born |= frame.births;
+            core.tail.mark_durable(frame.end());
+        }
+        self.signal.wake();
+    }
+
+    /// Dedupe state as of the last commit.
+    pub(super) fn committed_dedupe(&self) -> Dedupe {
+        self.core.lock().committed_dedupe.clone()
+    }
+
+    /// Told by the flusher: `frames` more are committed, up to `end`, and this is the dedupe state there.
+    pub(super) fn on_committed(&self, end: Offset, frames: u64, dedupe: Dedupe) {
+        let mut core = self.core.lock();
+        core.uncommitted_frames = core.uncommitted_frames.saturating_sub(frames);
+        core.committed_dedupe = dedupe;
+        core.tail.drop_below(end);
+    }
+
+    /// Whatever of `from` on is in memory, at most about `max` bytes and never past the durable end. `None`: it begins
+    /// below what is in memory.
+    pub(super) fn read_tail(&self, from: Offset, max: usize, now: Duration) -> Option<Vec<Payload>> {
+        let mut core = self.core.lock();
+        core.last_used = now;
+        core.tail.read(from, max)
+    }
+
+    /// The ticket of the newest frame: once it is durable, everything accepted before is.
+    pub(super) fn newest(&self) -> Option<Ticket> {
+        self.core.lock().newest.clone()
+    }
+
+    /// Born or about to be: a birth is in the order.
+    pub(super) fn birth_ordered(&self) -> bool {
+        self.core.lock().log.born
+    }
+
+    /// Stops appends for a delete. `false`: something else is stopping it, or it is gone.
+    pub(super) fn stop(&self) -> bool {
+        let mut core = self.core.lock();
+        let serving = core.phase == Phase::Serving;
+        if serving {
+            core.phase = Phase::Stopping;
+        }
+        serving
+    }
+
+    /// Stops appends for a release if everything is committed and nobody used the stream since `idle_since`.
+    /// Answers the tail to release at.
+    pub(super) fn stop_if_settled(&self, idle_since: Option<Duration>) -> Option<Offset> {
+        let mut core = self.core.lock();
+        let idle = idle_since.is_none_or(|since| core.last_used <= since);
+        if core.phase != Phase::Serving || core.uncommitted_frames > 0 || !idle {
+            return None;
+        }
+        core.phase = Phase::Stopping;
+        Some(core.log.tail)
+    }
+
+    /// The release or delete did not happen: take appends again.
+    pub(super) fn resume(&self) {
+        {
+            let mut core = self.core.lock();
+            if core.phase == Phase::Stopping {
+                core.phase = Phase::Serving;
+            }
+        }
+        self.signal.wake();
+    }
+
+    /// No longer open here.
+    pub(super) fn gone(&self) {
+        self.core.lock().phase = Phase::Gone;
+        self.signal.wake();
+    }
+
+    /// Still open here.
+    pub(super) fn is_serving(&self) -> bool {
+        self.core.lock().phase == Phase::Serving
+    }
+}
+
+impl Core {
+    /// Puts a checked frame into the WAL's order and into the log; if the WAL does not take it, nothing changed.
+    fn push(&mut self, frame: Frame, wal: &Wal) -> Result<Appended, StreamError> {
+        let ticket = wal.enqueue(frame.clone()).map_err(|busy| match busy {
+            WalBusy::Sealed => StreamError::unavailable("this node's session was fenced"),
+            other => StreamError::unavailable(other.to_string()),
+        })?;
+        self.introduced = true;
+        self.newest = Some(ticket);
+        self.uncommitted_frames += 1;
+        let done = self.log.accept(&frame);
+        self.tail.push(frame.payload);
+        Ok(done)
+    }
+}
