@@ -122,4 +122,4 @@ fn items(got: usize) -> Result<(), Refusal> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,1 +1,12 @@
+//! Facts about applying commands, by idea; `world` is what they stand on, `properties` holds for any sequence.
 
+mod ending;
+mod forks;
+mod ownership;
+mod properties;
+mod recovery;
+mod requests;
+mod segments;
+mod sessions;
+mod streams;
+pub(crate) mod world;
