@@ -512,7 +512,7 @@ async fn a_failed_sync_fails_the_node_and_acknowledges_nothing() {
     node.create("a").await.unwrap();
     disk.fail_sync.store(true, Ordering::SeqCst);
     assert_eq!(node.create("b").await, Err(ProposeError::Unknown));
-    let why = node.tasks.failed().await;
+    let why = format!("{:#}", node.tasks.failed().await);
     assert!(why.contains("metadata-log") && why.contains("this disk fails"), "{why}");
     assert!(!node.has("b"));
     let late = node.create("c").await.unwrap_err();
@@ -526,7 +526,7 @@ async fn an_entry_that_does_not_decode_stops_the_node_and_its_next_start() {
     let node = start(dir.path()).await;
     let submitted = node.metadata.shared.log.submit(vec![0xff; 40]).await;
     drop(submitted);
-    let why = node.tasks.failed().await;
+    let why = format!("{:#}", node.tasks.failed().await);
     assert!(why.contains("does not decode"), "{why}");
     node.stop().await;
     let why = refused(MetadataConfig::new(dir.path(), RaftId(1), true)).await;
