@@ -233,6 +233,7 @@ impl Metadata {
             let tended = log.tend(&leads, &drained).await;
             closing.cancel();
             log.stop().await;
+            leads.send_replace(Leadership::default());
             stopped.cancel();
             tended.map_err(anyhow::Error::msg)?;
             all.stopping().cancelled().await;

@@ -89,7 +89,16 @@ pub(super) struct Proposer {
 struct Waiter {
     request: Option<RequestId>,
     reply: Reply,
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Waiter {
+    fn answer(self, result: Result<Answer, ProposeError>) {
+        let Self { reply, permit, .. } = self;
+        // Before the answer, so that who has one is no longer counted. The caller may have gone.
+        drop(permit);
+        drop(reply.send(result));
+    }
 }
 
 /// One entry's commands and who waits for them.
@@ -178,7 +187,7 @@ impl Proposer {
             match request {
                 Ok(request) => {
                     commands.push(Envelope { request: request.clone(), command: ask.command });
-                    waiters.push(Waiter { request, reply: ask.reply, _permit: ask.permit });
+                    waiters.push(Waiter { request, reply: ask.reply, permit: ask.permit });
                 }
                 Err(why) => ask.answer(Err(why.into())),
             }
@@ -198,7 +207,7 @@ impl Proposer {
             }
         }
         for waiter in group.waiters {
-            drop(waiter.reply.send(Err(ProposeError::Unknown)));
+            waiter.answer(Err(ProposeError::Unknown));
         }
     }
 
@@ -247,7 +256,8 @@ impl Proposer {
                     requests.end(&request.session);
                 }
             }
-            drop(waiter.reply.send(understand(waiter.request.as_ref(), outcome)));
+            let result = understand(waiter.request.as_ref(), outcome);
+            waiter.answer(result);
         }
     }
 }

@@ -372,9 +372,12 @@ async fn open(
     }
 }
 
-/// The backend of a log in a folder.
+/// The backend of a log in a folder, which is made if missing. Blocks.
 pub(super) fn file_backend(dir: &Path) -> std::io::Result<impl StorageBackend + use<>> {
     std::fs::create_dir_all(dir)?;
+    if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::File::open(parent)?.sync_all()?;
+    }
     disk::file_backend(&dir.join("log.redb"))
 }
 

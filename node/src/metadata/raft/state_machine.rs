@@ -89,6 +89,7 @@ impl View {
         self.log_bytes() >= self.snapshot_log_bytes
     }
 
+    #[allow(clippy::result_large_err, reason = "openraft's own error, and the end of the node")]
     fn apply(&self, entry: Entry) -> Result<Outcomes, StorageError> {
         let id = entry.log_id;
         // Decoded before the lock, so that readers wait for the change alone.

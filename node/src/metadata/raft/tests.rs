@@ -1,7 +1,7 @@
 //! openraft's own storage suite, and the log on disks that fail or lose what was not synced.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use openraft::testing::{StoreBuilder, Suite};
 use openraft::{EntryPayload, RaftLogReader};
@@ -35,6 +35,7 @@ fn the_storage_passes_openrafts_suite() {
 pub(in crate::metadata) struct TestDisk {
     inner: Arc<Mutex<Image>>,
     pub(in crate::metadata) fail_sync: Arc<AtomicBool>,
+    pub(in crate::metadata) syncs: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -63,8 +64,18 @@ impl TestDisk {
                 put(&mut left, *at, &data[..bytes.min(data.len())]);
             }
         }
-        let image = Image { now: left.clone(), synced: left, pending: Vec::new() };
-        Self { inner: Arc::new(Mutex::new(image)), fail_sync: Arc::default() }
+        Self::holding(left)
+    }
+
+    /// A disk that holds these bytes.
+    pub(in crate::metadata) fn holding(bytes: Vec<u8>) -> Self {
+        let image = Image { now: bytes.clone(), synced: bytes, pending: Vec::new() };
+        Self { inner: Arc::new(Mutex::new(image)), ..Self::default() }
+    }
+
+    /// What was synced.
+    pub(in crate::metadata) fn synced(&self) -> Vec<u8> {
+        self.inner.lock().synced.clone()
     }
 }
 
@@ -97,6 +108,7 @@ impl StorageBackend for TestDisk {
             put(synced, at, &data);
         }
         synced.truncate(now.len());
+        self.syncs.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
@@ -106,6 +118,11 @@ impl StorageBackend for TestDisk {
         image.pending.push((offset as usize, data.to_vec()));
         Ok(())
     }
+}
+
+/// Makes a log that has no members yet lead, as a founder's start does.
+pub(in crate::metadata) async fn lead(log: &Log, raft_id: u64) {
+    log.raft.initialize(BTreeMap::from([(raft_id, BasicNode::default())])).await.unwrap();
 }
 
 fn entry(index: u64, bytes: usize) -> Entry {
