@@ -5,6 +5,7 @@
 //! shutdown is bounded; what a step could not do, the next start recovers. Called by `cli::serve` and by tests.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use crate::clock::Clock;
 use crate::config::{ConfigError, ServeConfig};
 use crate::data_dir::{DataDir, DataDirError};
 use crate::founding::{self, FoundingError, Wanted};
-use crate::http;
-use crate::metadata::{Metadata, MetadataConfig};
+use crate::http::{self, App, HttpLimits};
+use crate::metadata::{Metadata, MetadataConfig, ProposeError};
 use crate::net::{self, TcpListener};
 use crate::readiness::Readiness;
 use crate::session::{self, Identity, Lease, SessionError};
@@ -170,7 +171,7 @@ impl Node {
     /// Starts a node; it serves when this returns.
     pub async fn start(config: ServeConfig, doors: Doors, tasks: Tasks) -> Result<Self, RunError> {
         let Doors { clock, store } = doors;
-        let readiness = Readiness::default();
+        let readiness = Readiness::new(clock.clone());
         let dir = DataDir::open(&config.data_dir)?;
         let listeners = bind(&config).await?;
         let addresses = listeners.addresses()?;
@@ -274,9 +275,22 @@ impl Node {
         .await?;
         watch_seal(&tasks, streams.clone());
 
-        admin_slot.fill(metadata.clone(), streams.clone(), session.clone());
+        admin_slot.fill_with(admin_sources(&metadata, &streams));
         let http_stop = CancellationToken::new();
-        let http_done = http::serve(listeners.client, &config, streams.clone(), &clock, &tasks, http_stop.clone());
+        let app = App::new(
+            streams.clone(),
+            http_limits(&config),
+            config.public_url.clone(),
+            clock.clone(),
+            http_stop.clone(),
+        );
+        let (http_ended, http_done) = tokio::sync::oneshot::channel();
+        let serving = http::serve(listeners.client, Arc::new(app), tasks.clone());
+        tasks.spawn(async move {
+            serving.await;
+            // Nobody waits for it unless the node stops in order.
+            drop(http_ended.send(()));
+        });
         serve_peers(listeners.peer, &tasks);
         readiness.clear("starting");
         tracing::info!(client = %addresses.client, admin = %addresses.admin, %session, "serving");
@@ -390,6 +404,44 @@ fn wal_limits(config: &ServeConfig) -> WalLimits {
         backlog_objects: config.wal_backlog_objects,
         interval: config.wal_interval,
         ..WalLimits::default()
+    }
+}
+
+fn http_limits(config: &ServeConfig) -> HttpLimits {
+    let whole = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    HttpLimits {
+        max_body: config.max_body,
+        max_read_chunk: whole(config.max_read_chunk),
+        max_waiters: whole(config.max_waiters),
+        long_poll: config.long_poll_timeout,
+        request_timeout: config.request_timeout,
+        shutdown_grace: config.shutdown_grace / 2,
+        ..HttpLimits::default()
+    }
+}
+
+/// What the admin listener asks of the parts.
+fn admin_sources(metadata: &Metadata, streams: &Streams) -> admin::Sources {
+    let (viewed, proposed, streams) = (metadata.clone(), metadata.clone(), streams.clone());
+    admin::Sources {
+        view: Arc::new(move || {
+            let (state, applied) = viewed.snapshot();
+            let leadership = *viewed.leadership().borrow();
+            admin::Seen { state, applied, leader: leadership.leader, term: leadership.term }
+        }),
+        propose: Arc::new(move |command| {
+            let metadata = proposed.clone();
+            Box::pin(async move {
+                metadata.propose(command).await.map(drop).map_err(|e| match e {
+                    ProposeError::Refused(refusal) => admin::ProposeFailure::Refused(refusal),
+                    ProposeError::Unknown => admin::ProposeFailure::Unknown,
+                    e @ (ProposeError::TooLarge { .. } | ProposeError::Unavailable(_) | ProposeError::SessionOver) => {
+                        admin::ProposeFailure::Unavailable(e.to_string())
+                    }
+                })
+            })
+        }),
+        tail: Arc::new(move |id| streams.open_tail(id).map(|(end, closed)| admin::Tail { end, closed })),
     }
 }
 

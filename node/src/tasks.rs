@@ -89,7 +89,7 @@ impl Tasks {
     /// does not wait for it: a thread inside a system call that hangs cannot be cancelled and must not hang shutdown, so
     /// what it has to finish is awaited through its channel. A panic fails the node.
     #[allow(clippy::disallowed_methods, reason = "this is the door")]
-    pub fn spawn_unawaited_thread<F>(&self, name: &'static str, work: F) -> std::io::Result<()>
+    pub fn spawn_unawaited_thread<F>(&self, name: &'static str, work: F) -> io::Result<()>
     where
         F: FnOnce() + Send + 'static,
     {

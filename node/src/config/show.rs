@@ -124,15 +124,16 @@ fn json_value(kind: Kind, text: &str) -> Value {
     }
 }
 
-fn aws(s3: &S3Env) -> Vec<(&'static str, Option<String>)> {
-    let S3Env { endpoint, region, access_key_id, secret_access_key, session_token, allow_http } = s3;
+fn aws(s3: &S3Env) -> Vec<(&str, Option<String>)> {
+    let S3Env { endpoint, region, access_key_id, secret_access_key, session_token, more } = s3;
     let masked = |secret: &Option<String>| secret.as_ref().map(|_| "(set, not shown)".to_owned());
-    vec![
+    let own = vec![
         ("AWS_ENDPOINT_URL", endpoint.clone()),
         ("AWS_REGION", region.clone()),
         ("AWS_ACCESS_KEY_ID", masked(access_key_id)),
         ("AWS_SECRET_ACCESS_KEY", masked(secret_access_key)),
         ("AWS_SESSION_TOKEN", masked(session_token)),
-        ("AWS_ALLOW_HTTP", Some(allow_http.to_string())),
-    ]
+    ];
+    let more = more.iter().map(|(name, value)| (name.as_str(), Some(value.clone())));
+    own.into_iter().chain(more).collect()
 }

@@ -72,11 +72,6 @@ pub struct StreamConfig {
 }
 
 impl StreamConfig {
-    /// The same configuration: content types are compared without regard to case.
-    pub fn same_as(&self, other: &Self) -> bool {
-        self.content_type.eq_ignore_ascii_case(&other.content_type) && self.expiry == other.expiry
-    }
-
     /// JSON streams count elements, all others bytes.
     pub fn is_json(&self) -> bool {
         let essence = self.content_type.split(';').next().unwrap_or_default();

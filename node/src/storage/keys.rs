@@ -3,7 +3,7 @@
 //! Invariant: numbers are written with 20 digits, so that names sort as numbers do, and no key is ever used for two
 //! things. Pure. Called by everything under `storage` that names an object.
 
-use weir_api::{NodeEpoch, SessionId};
+use weir_api::{NodeEpoch, NodeId, SessionId};
 
 /// Who the bucket belongs to.
 pub const CLUSTER: &str = "cluster.json";
@@ -31,6 +31,26 @@ pub fn segment_folder(generation: u64, session: &SessionId) -> String {
 /// One segment.
 pub fn segment(generation: u64, session: &SessionId, number: u64) -> String {
     format!("{}/{number:020}", segment_folder(generation, session))
+}
+
+/// The folder of all WALs of a node, without a trailing slash.
+pub fn wal_of(generation: u64, node: &NodeId) -> String {
+    format!("g{generation}/wal/{node}")
+}
+
+/// The folder of all segments that a node uploaded, without a trailing slash.
+pub fn segments_of(generation: u64, node: &NodeId) -> String {
+    format!("g{generation}/segments/{node}")
+}
+
+/// The session in whose WAL folder a key lies, whatever kind of WAL made it.
+pub fn wal_session(generation: u64, key: &str) -> Option<SessionId> {
+    let rest = key.strip_prefix(&format!("g{generation}/wal/"))?;
+    let mut parts = rest.split('/');
+    let node = parts.next()?.parse().ok()?;
+    let epoch = NodeEpoch(number(parts.next()?)?);
+    parts.next()?;
+    Some(SessionId { node, epoch })
 }
 
 /// What a key under `g<generation>/` names.
@@ -97,6 +117,19 @@ mod tests {
         assert_eq!(segment_key, "g2/segments/demo-0/1700/18446744073709551615");
         assert_eq!(parse(2, &segment_key), Some(Key::Segment { session: s, number: u64::MAX }));
         assert_eq!(generation(3), "generation/00000000000000000003");
+    }
+
+    #[test]
+    fn the_session_of_any_kind_of_wal_file_is_found() {
+        let folder = wal_of(0, &session().node);
+        assert_eq!(folder, "g0/wal/demo-0");
+        assert_eq!(segments_of(0, &session().node), "g0/segments/demo-0");
+        for file in ["00000000000000000007", "seal", "x.log"] {
+            assert_eq!(wal_session(0, &format!("{folder}/1700/{file}")), Some(session()), "{file}");
+        }
+        for other in ["g0/wal/demo-0/1700", "g1/wal/demo-0/1700/seal", "g0/segments/demo-0/1700/x", "g0/wal/demo-0/x/y"] {
+            assert_eq!(wal_session(0, other), None, "{other}");
+        }
     }
 
     #[test]

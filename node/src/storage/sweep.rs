@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::fault;
 use crate::metadata::Metadata;
 use crate::metadata::command::{Answer, Command, SegmentId};
+use crate::metadata::limits::SWEEP_GRACE_MS;
 use crate::tasks::Tasks;
 
 /// How often segments out of use are looked for.

@@ -60,7 +60,7 @@ impl Streams {
 impl Inner {
     async fn create(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Created, StreamError> {
         for _ in 0..ATTEMPTS {
-            let step = match self.metadata.read(|state| look(state, name)) {
+            let step = match self.metadata.read(|state| look(state, name.as_str())) {
                 Named::Missing => self.create_new(name, spec).await?,
                 Named::Tombstone => return Err(StreamError::ConfigMismatch),
                 Named::Known(id, stream, _) if stream.unborn_since_ms.is_some() => {
@@ -78,7 +78,7 @@ impl Inner {
     async fn create_new(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Step, StreamError> {
         let unborn = spec.first.is_some();
         let command = Command::Create {
-            name: name.as_arc(),
+            name: name.shared(),
             config: spec.config.clone(),
             closed: spec.closed && !unborn,
             unborn,

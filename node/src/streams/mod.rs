@@ -209,7 +209,7 @@ impl Streams {
 
     /// Opens the stream here if need be.
     pub async fn writer(&self, name: &StreamName) -> Result<Writer, StreamError> {
-        let stream = match self.inner.serving_by_name(name).await? {
+        let stream = match self.inner.serving_by_name(name.as_str()).await? {
             Some(stream) => stream,
             None => self.inner.open_by_name(name).await?,
         };
@@ -271,7 +271,7 @@ impl Writer {
     }
 
     /// Appends, and answers once the answer can be relied on.
-    pub async fn append(&self, append: &Append) -> Result<Appended, StreamError> {
+    pub async fn append(&self, append: Append) -> Result<Appended, StreamError> {
         let inner = &self.inner;
         let mut stream = self.stream.clone();
         loop {
@@ -279,7 +279,7 @@ impl Writer {
             let signal = waiting.next();
             tokio::pin!(signal);
             signal.as_mut().enable();
-            match stream.append(append, &inner.wal, inner.limits.max_producers, inner.clock.since_boot()) {
+            match stream.append(&append, &inner.wal, inner.limits.max_producers, inner.clock.since_boot()) {
                 Attempt::Decided(result, ticket) => {
                     if let Some(ticket) = ticket {
                         ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;

@@ -91,11 +91,11 @@ impl Inner {
     /// Where the stream stands, as of now.
     pub(super) async fn current(self: &Arc<Self>, name: &StreamName) -> Result<Current, StreamError> {
         for _ in 0..ATTEMPTS {
-            if let Some(stream) = self.serving_by_name(name).await? {
+            if let Some(stream) = self.serving_by_name(name.as_str()).await? {
                 return Ok(Current::Open(stream));
             }
             self.read_index().await?;
-            match self.metadata.read(|state| look(state, name)) {
+            match self.metadata.read(|state| look(state, name.as_str())) {
                 Named::Missing => {
                     self.check_lease()?;
                     return Err(StreamError::NotFound);
@@ -139,11 +139,11 @@ impl Inner {
 
     pub(super) async fn open_by_name(self: &Arc<Self>, name: &StreamName) -> Result<Arc<OpenStream>, StreamError> {
         // The view may lag; only a miss has to be confirmed.
-        let mut found = self.metadata.read(|state| look(state, name));
+        let mut found = self.metadata.read(|state| look(state, name.as_str()));
         if !matches!(found, Named::Known(..)) {
             self.read_index().await?;
             self.check_lease()?;
-            found = self.metadata.read(|state| look(state, name));
+            found = self.metadata.read(|state| look(state, name.as_str()));
         }
         match found {
             Named::Missing => Err(StreamError::NotFound),

@@ -133,10 +133,10 @@ impl Inner {
         from: ReadFrom,
         max_bytes: usize,
     ) -> Result<Option<ReadChunk>, StreamError> {
-        if self.registry.by_name(name).is_some() {
+        if self.registry.by_name(name.as_str()).is_some() {
             return Ok(None);
         }
-        let Named::Known(id, stream, disposition) = self.metadata.read(|state| look(state, name)) else {
+        let Named::Known(id, stream, disposition) = self.metadata.read(|state| look(state, name.as_str())) else {
             return Ok(None);
         };
         let start = match from {
