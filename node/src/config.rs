@@ -278,7 +278,6 @@ fn typed(s: &Sources, s3: S3Env) -> Result<ServeConfig, ConfigError> {
     })
 }
 
-/// The usual AWS variables; the only settings that are not in the table, because every S3 tool shares them.
 /// Passed on to the S3 client by name.
 const AWS_MORE: [&str; 8] = [
     "AWS_ALLOW_HTTP",
@@ -291,6 +290,7 @@ const AWS_MORE: [&str; 8] = [
     "AWS_WEB_IDENTITY_TOKEN_FILE",
 ];
 
+/// The usual AWS variables; the only settings that are not in the table, because every S3 tool shares them.
 fn s3_environment(environment: &dyn Fn(&str) -> Option<OsString>) -> Result<S3Env, ConfigError> {
     let get = |name: &str| sources::variable(environment, name);
     let wrong = |name: &str, value: String, allowed: String| ConfigError::Value {
@@ -323,7 +323,7 @@ fn s3_environment(environment: &dyn Fn(&str) -> Option<OsString>) -> Result<S3En
 /// The part of an error that says what is allowed: the origin names the setting already.
 fn say(e: impl std::fmt::Display) -> String {
     let text = e.to_string();
-    text.split_once(": ").map_or(text.clone(), |(_, allowed)| allowed.to_owned())
+    text.rsplit_once(": ").map_or(text.clone(), |(_, allowed)| allowed.to_owned())
 }
 
 fn id<T: std::str::FromStr<Err = weir_api::IdError>>(text: &str) -> Result<T, String> {

@@ -21,7 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 /// Of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct RequestLabels {
-    /// What was asked, such as `create`, `append`, `read`, `long-poll`, `head`, `delete`, `other`.
+    /// What was asked, one of `create`, `append`, `read`, `read-live`, `head`, `delete`, `other`.
     pub operation: &'static str,
     /// The status of the answer.
     pub status: u16,
@@ -51,18 +51,13 @@ impl MetricConstructor<Histogram> for Latency {
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     request_seconds: Family<OperationLabels, Histogram, Latency>,
-    /// Payload bytes that appends and creates brought and that were acknowledged.
-    pub appended_bytes: Counter,
-    /// Payload bytes that reads were answered with.
-    pub read_bytes: Counter,
     registry: Arc<Mutex<Registry>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("weir");
-        let (requests, appended_bytes, read_bytes) =
-            (Family::default(), Counter::default(), Counter::default());
+        let requests = Family::default();
         let request_seconds = Family::new_with_constructor(Latency);
         registry.register("http_requests", "Requests answered on the client listener", requests.clone());
         registry.register_with_unit(
@@ -71,23 +66,9 @@ impl Default for Metrics {
             Unit::Seconds,
             request_seconds.clone(),
         );
-        let bytes = Unit::Bytes;
-        registry.register_with_unit(
-            "appended",
-            "Payload acknowledged",
-            bytes.clone(),
-            appended_bytes.clone(),
-        );
-        registry.register_with_unit("read", "Payload answered", bytes, read_bytes.clone());
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The program", version);
-        Self {
-            requests,
-            request_seconds,
-            appended_bytes,
-            read_bytes,
-            registry: Arc::new(Mutex::new(registry)),
-        }
+        Self { requests, request_seconds, registry: Arc::new(Mutex::new(registry)) }
     }
 }
 
@@ -168,7 +149,8 @@ pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value:
     metric.encode(encoder)
 }
 
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+/// Writes one counter; `name` is without `_total`.
+pub fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
     let metric = ConstCounter::new(value);
     let encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
     metric.encode(encoder)
@@ -183,14 +165,12 @@ mod tests {
         let m = Metrics::default();
         m.request("append", 204, Duration::from_millis(3));
         m.request("append", 204, Duration::from_millis(3));
-        m.appended_bytes.inc_by(10);
         m.gauge("wal_backlog_bytes", "Not yet in segments", || 1.5);
         m.counter("wal_puts", "Objects put", || 7);
         let text = m.text();
         for line in [
             "weir_http_requests_total{operation=\"append\",status=\"204\"} 2",
             "weir_http_request_seconds_count{operation=\"append\"} 2",
-            "weir_appended_bytes_total 10",
             "weir_wal_backlog_bytes 1.5",
             "weir_wal_puts_total 7",
         ] {

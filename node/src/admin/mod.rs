@@ -27,11 +27,14 @@ use weir_api::admin::{NodeStatus, SetNode};
 use weir_api::{NodeId, Offset, RaftId, StreamId};
 
 use crate::config::{ConfigError, ServeConfig};
+use crate::metadata::Metadata;
 use crate::metadata::command::{Command, Refusal};
 use crate::metadata::state::State;
 use crate::metrics::Metrics;
 use crate::net::TcpListener;
 use crate::readiness::Readiness;
+use crate::storage::reader::SegmentReader;
+use crate::streams::Streams;
 use crate::tasks::Tasks;
 use auth::Tokens;
 use problem::Error;
@@ -110,6 +113,11 @@ impl Slot {
         if self.sources.set(sources).is_ok() {
             metrics::register(&self.metrics, view);
         }
+    }
+
+    /// From now on `/metrics` shows what these count.
+    pub fn watch(&self, metadata: Metadata, streams: Streams, reader: SegmentReader) {
+        metrics::register_node(&self.metrics, metadata, streams, reader);
     }
 }
 

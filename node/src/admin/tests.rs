@@ -8,7 +8,9 @@ use weir_api::{NodeEpoch, Nonce, SessionId, Slots, StreamEpoch};
 
 use super::*;
 use crate::metadata::command::{Expiry, StreamConfig};
-use crate::metadata::state::{ClaimRecord, Cluster, Node, Ownership, Session, SessionEnd, SessionNo, Stream};
+use crate::metadata::state::{
+    ClaimRecord, Cluster, CommitProgress, Node, Ownership, Session, SessionEnd, SessionNo, Stream,
+};
 
 const TOKEN: &str = "a-token-of-some-length";
 
@@ -22,6 +24,7 @@ fn session(node: &str, epoch: u64) -> Session {
         raft_id: RaftId(1),
         ended: None,
         claim: None,
+        commits: CommitProgress::default(),
         answers: imbl::OrdMap::new(),
         lowest_unanswered: 1,
     }

@@ -167,7 +167,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "File with one or two bearer tokens, a line each, 16 to 512 characters; either is valid. Read again when it \
          changes"),
     row(ADMIN, "metrics-open", "BOOL", Switch, Is("false"), "Serve /metrics without a token"),
-    row(ADMIN, "log-level", "FILTER", Text, Is("info"),
+    row(ADMIN, "log-level", "FILTER", Text, Is("info,openraft=warn"),
         "error, warn, info, debug or trace; by module with commas, as in info,weir::storage=debug"),
     row(ADMIN, "log-format", "FORMAT", Text, Is("text"), "Log lines on stderr as 'text' or 'json'"),
 

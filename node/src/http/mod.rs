@@ -40,6 +40,7 @@ use self::framing::Framing;
 use self::headers::RequestHeaders;
 use self::paths::Target;
 use crate::clock::Clock;
+use crate::metrics::Metrics;
 use crate::streams::{StreamError, StreamName, Streams};
 
 /// What requests may take.
@@ -104,6 +105,7 @@ pub struct App {
     stop: CancellationToken,
     waiters: Semaphore,
     bodies: Budget,
+    metrics: Metrics,
 }
 
 impl App {
@@ -118,7 +120,14 @@ impl App {
     ) -> Self {
         let waiters = Semaphore::new(limits.max_waiters.min(Semaphore::MAX_PERMITS));
         let bodies = Budget::new(limits.max_bodies);
-        Self { streams, limits, public_url, clock, stop, waiters, bodies }
+        let metrics = Metrics::default();
+        Self { streams, limits, public_url, clock, stop, waiters, bodies, metrics }
+    }
+
+    /// Counts requests there.
+    #[must_use]
+    pub fn counting(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
     }
 
     /// The request's whole body.
@@ -162,6 +171,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Answers one request. `refused`: the connection's watcher found its framing ambiguous.
 async fn handle(app: &App, request: Request<Incoming>, refused: Option<Framing>) -> Response<Body> {
+    let started = app.clock.monotonic();
     let (head, mut body) = request.into_parts();
     let answered = match refused {
         Some(framing) => Err(Reject::Framing(framing)),
@@ -177,7 +187,22 @@ async fn handle(app: &App, request: Request<Incoming>, refused: Option<Framing>)
         response.headers_mut().remove(CONNECTION);
     }
     dress(&head.method, &mut response);
+    app.metrics.request(operation(&head), response.status().as_u16(), started.elapsed());
     response
+}
+
+/// What is counted as what.
+fn operation(head: &request::Parts) -> &'static str {
+    let live = head.uri.query().is_some_and(|q| q.split('&').any(|p| p.starts_with("live=")));
+    match head.method {
+        Method::POST => "append",
+        Method::GET if live => "read-live",
+        Method::GET => "read",
+        Method::PUT => "create",
+        Method::HEAD => "head",
+        Method::DELETE => "delete",
+        _ => "other",
+    }
 }
 
 /// Whether the connection's next request begins where this one's answer leaves the client.
