@@ -267,7 +267,7 @@ impl Node {
             store,
             generation,
             wal_store,
-            reader,
+            reader: reader.clone(),
             readiness: readiness.clone(),
             limits: stream_limits(&config),
             wal_limits: wal_limits(&config),
@@ -276,6 +276,7 @@ impl Node {
         watch_seal(&tasks, streams.clone());
 
         admin_slot.fill_with(admin_sources(&metadata, &streams));
+        admin_slot.watch(metadata.clone(), streams.clone(), reader);
         let http_stop = CancellationToken::new();
         let app = App::new(
             streams.clone(),
@@ -283,13 +284,14 @@ impl Node {
             config.public_url.clone(),
             clock.clone(),
             http_stop.clone(),
-        );
+        )
+        .counting(admin_slot.metrics().clone());
         let (http_ended, http_done) = tokio::sync::oneshot::channel();
         let serving = http::serve(listeners.client, Arc::new(app), tasks.clone());
         tasks.spawn(async move {
             serving.await;
             // Nobody waits for it unless the node stops in order.
-            drop(http_ended.send(()));
+            http_ended.send(()).ok();
         });
         serve_peers(listeners.peer, &tasks);
         readiness.clear("starting");

@@ -14,7 +14,7 @@ use super::{S3Env, ServeConfig};
 #[derive(Debug)]
 pub struct Shown {
     rows: Vec<Row>,
-    aws: Vec<(&'static str, Option<String>)>,
+    aws: Vec<(String, Option<String>)>,
 }
 
 #[derive(Debug)]
@@ -124,16 +124,16 @@ fn json_value(kind: Kind, text: &str) -> Value {
     }
 }
 
-fn aws(s3: &S3Env) -> Vec<(&str, Option<String>)> {
+fn aws(s3: &S3Env) -> Vec<(String, Option<String>)> {
     let S3Env { endpoint, region, access_key_id, secret_access_key, session_token, more } = s3;
     let masked = |secret: &Option<String>| secret.as_ref().map(|_| "(set, not shown)".to_owned());
-    let own = vec![
+    let own = [
         ("AWS_ENDPOINT_URL", endpoint.clone()),
         ("AWS_REGION", region.clone()),
         ("AWS_ACCESS_KEY_ID", masked(access_key_id)),
         ("AWS_SECRET_ACCESS_KEY", masked(secret_access_key)),
         ("AWS_SESSION_TOKEN", masked(session_token)),
     ];
-    let more = more.iter().map(|(name, value)| (name.as_str(), Some(value.clone())));
-    own.into_iter().chain(more).collect()
+    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+    own.chain(more.iter().map(|(name, value)| (name.clone(), Some(value.clone())))).collect()
 }

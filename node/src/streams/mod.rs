@@ -103,6 +103,12 @@ pub struct Streams {
     inner: Arc<Inner>,
 }
 
+impl std::fmt::Debug for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streams").field("session", &self.inner.session).finish_non_exhaustive()
+    }
+}
+
 /// The service itself.
 pub(crate) struct Inner {
     tasks: Tasks,

@@ -22,11 +22,11 @@ use crate::storage::wal::{Ticket, Wal, WalBusy};
 
 /// Wakes whoever follows a stream: at new durable records, at closing, when it opens, moves or goes.
 #[derive(Debug, Default)]
-pub struct Signal(Notify);
+pub(super) struct Signal(Notify);
 
 impl Signal {
     /// Completes at the next wake-up after it was first polled or enabled.
-    pub fn next(&self) -> tokio::sync::futures::Notified<'_> {
+    pub(super) fn next(&self) -> tokio::sync::futures::Notified<'_> {
         self.0.notified()
     }
 
