@@ -1,0 +1,149 @@
+//! The invariants, and what must be reachable for them to mean something.
+//!
+//! `always`: I1 to I4 of `docs/design.md`. `sometimes`: the situations that the design is about; a model that never
+//! gets there proves nothing.
+
+use stateright::Property;
+
+use crate::actions::Weir;
+use crate::state::{Life, Ownership, SessionNo, Slot, State, StreamId};
+
+/// For each stream and stream epoch at most one session gets an append acknowledged.
+pub const I1: &str = "I1 one session acknowledges per stream epoch";
+/// An acknowledged append is never lost.
+pub const I2: &str = "I2 acknowledged is never lost";
+/// One offset, one record, for ever; what was read is never gone.
+pub const I3: &str = "I3 what was read never changes or goes";
+/// A retried append has effect exactly once.
+pub const I4: &str = "I4 a retried append exists once";
+
+/// All of them.
+pub fn all() -> Vec<Property<Weir>> {
+    vec![
+        Property::always(I1, |_, s: &State| !s.broken.i1),
+        Property::always(I2, |_, s: &State| !s.broken.i2 && kept(s, |t| t.acked)),
+        Property::always(I3, |_, s: &State| !s.broken.i3 && kept(s, |t| t.read)),
+        Property::always(I4, |_, s: &State| !s.broken.i4 && no_append_twice(s)),
+        Property::sometimes("a zombie meets the seal with a put in flight", |_, s: &State| zombie_meets_seal(s)),
+        Property::sometimes("a zombie acknowledges after its session ended", |_, s: &State| zombie_acknowledges(s)),
+        Property::sometimes("an object lands behind the seal", |_, s: &State| object_behind_seal(s)),
+        Property::sometimes("a second claim has sealed after the first", |_, s: &State| second_claim_seals(s)),
+        Property::sometimes("two claimants are about to seal at once", |_, s: &State| two_sealers(s)),
+        Property::sometimes("both first sessions wait for recovery", |_, s: &State| both_wait(s)),
+        Property::sometimes("a stream is released and opened elsewhere", |_, s: &State| reopened(s, Life::Live)),
+        Property::sometimes("a stream is taken over after a recovery", |_, s: &State| reopened(s, Life::Gone)),
+        Property::sometimes("the next owner knows a producer of the last", |_, s: &State| inherits_producers(s)),
+        Property::sometimes("a dropped epoch's frame is durable at the next one's owner", |_, s: &State| stale_frame(s)),
+        Property::sometimes("the WAL start lags behind the committed end", |_, s: &State| wal_start_lags(s)),
+        Property::sometimes("two records are committed over two epochs", |_, s: &State| {
+            s.metadata.streams.iter().any(|t| t.epoch == 2 && t.committed.count() == 2)
+        }),
+    ]
+}
+
+type ByOffset = [Option<crate::state::Append>; crate::state::RECORDS];
+
+/// What was told of is in a segment (then it was compared at the commit and is not listed), or recovery would find it.
+fn kept(state: &State, which: impl Fn(&crate::state::Told) -> ByOffset) -> bool {
+    StreamId::all().all(|stream| {
+        which(&state.told[stream.index()])
+            .iter()
+            .enumerate()
+            .all(|(offset, append)| append.is_none_or(|append| state.in_wal(stream, offset as u8, append)))
+    })
+}
+
+fn no_append_twice(state: &State) -> bool {
+    state.metadata.streams.iter().all(|stream| {
+        let records = &stream.committed;
+        (1..records.len()).all(|i| !records[..i].contains(&records[i]))
+    })
+}
+
+/// Processes that run while the log has ended their sessions.
+fn zombies(state: &State) -> impl Iterator<Item = SessionNo> {
+    SessionNo::all().filter(|s| {
+        state.processes[s.index()].up
+            && matches!(state.metadata.sessions[s.index()].life, Life::Ended | Life::Gone)
+    })
+}
+
+fn zombie_meets_seal(state: &State) -> bool {
+    zombies(state).any(|s| {
+        let (durable, wal) = (state.processes[s.index()].durable, &state.wals[s.index()]);
+        durable < wal.sent.count() && wal.slots[usize::from(durable)] == Slot::Seal
+    })
+}
+
+/// It is about to: the object is stored, below the seal, and the stream still in its memory.
+fn zombie_acknowledges(state: &State) -> bool {
+    zombies(state).any(|s| {
+        let (process, wal) = (&state.processes[s.index()], &state.wals[s.index()]);
+        wal.sent.get(usize::from(process.durable)).is_some_and(|frame| {
+            wal.slots[usize::from(process.durable)] == Slot::Object
+                && process.streams[frame.stream.index()].is_some_and(|open| open.epoch == frame.epoch)
+        })
+    })
+}
+
+fn object_behind_seal(state: &State) -> bool {
+    state.wals.iter().any(|w| w.slots.windows(2).any(|pair| pair == [Slot::Seal, Slot::Object]))
+}
+
+fn second_claim_seals(state: &State) -> bool {
+    state.recoveries.iter().any(|r| r.iter().any(|r| r.claim == 2 && r.end.is_some()))
+}
+
+fn two_sealers(state: &State) -> bool {
+    state.recoveries.iter().any(|r| r.len() == 2 && r.iter().all(|r| r.end.is_none()))
+}
+
+fn both_wait(state: &State) -> bool {
+    let waits = |s: u8| state.metadata.sessions[usize::from(s)].life == Life::Ended;
+    waits(0) && waits(2)
+}
+
+/// Open at its second epoch, while the session that acknowledged at the first is `last`.
+fn reopened(state: &State, last: Life) -> bool {
+    StreamId::all().any(|stream| {
+        let at = &state.metadata.streams[stream.index()];
+        let [first, _] = state.told[stream.index()].acker;
+        let Ownership::Open(owner) = at.ownership else { return false };
+        at.epoch == 2
+            && first.is_some_and(|first| first != owner && state.metadata.sessions[first.index()].life == last)
+    })
+}
+
+/// A retry of the committed record would be answered "duplicate" by a session that did not accept it.
+fn inherits_producers(state: &State) -> bool {
+    StreamId::all().any(|stream| {
+        let [first, _] = state.told[stream.index()].acker;
+        SessionNo::all().any(|s| {
+            first.is_some_and(|first| first != s)
+                && state.processes[s.index()].streams[stream.index()]
+                    .is_some_and(|open| open.epoch == 2 && open.producers.0 != 0)
+        })
+    })
+}
+
+/// The frame would be committed at the wrong epoch if nobody looked at its epoch.
+fn stale_frame(state: &State) -> bool {
+    SessionNo::all().any(|s| {
+        let (process, wal) = (&state.processes[s.index()], &state.wals[s.index()]);
+        wal.sent[..usize::from(process.durable)].iter().any(|frame| {
+            let at = &state.metadata.streams[frame.stream.index()];
+            at.ownership == Ownership::Open(s)
+                && at.epoch > frame.epoch
+                && frame.offset >= at.committed.count()
+        })
+    })
+}
+
+fn wal_start_lags(state: &State) -> bool {
+    SessionNo::all().any(|s| {
+        let start = usize::from(state.metadata.sessions[s.index()].wal_start);
+        state.wals[s.index()].sent.get(start).is_some_and(|frame| {
+            frame.offset < state.metadata.streams[frame.stream.index()].committed.count()
+        })
+    })
+}
