@@ -8,7 +8,7 @@ use crate::canonical;
 use crate::faults::Faults;
 use crate::nodes::Step;
 use crate::properties;
-use crate::state::{Append, Life, Ownership, SessionNo, Slot, State, StreamId};
+use crate::state::{Append, Life, Ownership, SessionNo, State, StreamId};
 
 /// How far the model goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Bounds {
     pub claims: u8,
     /// Times that a stream is opened.
     pub stream_epochs: u8,
+    /// Streams whose task dies within a living process.
+    pub abandons: u8,
     /// A node's second session may be ended too (else only its first).
     pub second_session_ends: bool,
 }
@@ -38,6 +40,7 @@ impl Bounds {
         backlog: 3,
         claims: 2,
         stream_epochs: 2,
+        abandons: 1,
         second_session_ends: false,
     };
 }
@@ -70,20 +73,16 @@ pub enum Action {
     Abandon(SessionNo, StreamId),
     /// The owner lets go.
     Release(SessionNo, StreamId),
-    /// A put lands in the bucket.
-    Land(SessionNo, u8),
     /// A writer learns what became of its next object.
     Settle(SessionNo),
     /// (A fault.) A writer learns of a later object and acknowledges it.
     SettleEarly(SessionNo, u8),
     /// A session commits its frames below; whether the WAL start moves.
     CommitOwn(SessionNo, u8, bool),
-    /// Objects not needed any more are deleted.
-    Trim(SessionNo),
     /// The recovery of the first is handed to the second.
     Claim(SessionNo, SessionNo),
-    /// The nth claimant reads and seals.
-    Seal(SessionNo, usize),
+    /// The nth claimant reads up to an end and seals there.
+    Seal(SessionNo, usize, u8),
     /// The nth claimant commits below; whether the WAL start moves.
     CommitRecovery(SessionNo, usize, u8, bool),
     /// The nth claimant reports that it is done.
@@ -107,27 +106,24 @@ impl Weir {
             actions.push(Action::EndSession(session));
         }
         let wal = &state.wals[session.index()];
-        for seq in 0..wal.sent.count() {
-            if wal.slots[usize::from(seq)] == Slot::Absent {
-                actions.push(Action::Land(session, seq));
-            }
-        }
-        if wal.slots.contains(&Slot::Object) || self.faults.seal_deleted {
-            actions.push(Action::Trim(session));
-        }
         if state.processes[session.index()].up {
             self.process_actions(state, session, actions);
         }
         if recorded.life == Life::Ended && recorded.claim < self.bounds.claims {
-            actions.extend(SessionNo::all().filter(|s| state.metadata.is_live(*s)).map(|s| Action::Claim(session, s)));
+            let holds = |s: &SessionNo| state.recoveries[session.index()].iter().any(|r| r.claimant == *s);
+            let others = SessionNo::all().filter(|s| state.metadata.is_live(*s) && !holds(s));
+            actions.extend(others.map(|s| Action::Claim(session, s)));
         }
         for (nth, recovery) in state.recoveries[session.index()].iter().enumerate() {
             match recovery.end {
-                None => actions.push(Action::Seal(session, nth)),
+                None => {
+                    let ends = wal.possible_ends(recovery.from, state.trimmed(session));
+                    actions.extend(ends.map(|end| Action::Seal(session, nth, end)));
+                }
                 Some(end) => {
                     for below in recovery.from + 1..=end {
                         actions.push(Action::CommitRecovery(session, nth, below, true));
-                        actions.push(Action::CommitRecovery(session, nth, below, false));
+                        if !env("NOCR") { actions.push(Action::CommitRecovery(session, nth, below, false)); }
                     }
                     actions.push(Action::Recovered(session, nth));
                 }
@@ -139,7 +135,7 @@ impl Weir {
         let process = &state.processes[session.index()];
         let wal = &state.wals[session.index()];
         let recorded = state.metadata.sessions[session.index()];
-        if !state.crashed[session.node()] && (session.is_first() || self.bounds.second_session_ends) {
+        if session.is_first() || self.bounds.second_session_ends {
             actions.push(Action::Crash(session));
         }
         if process.durable < wal.sent.count() {
@@ -151,7 +147,7 @@ impl Weir {
         if recorded.life == Life::Live {
             for below in recorded.wal_start + 1..=process.durable {
                 actions.push(Action::CommitOwn(session, below, true));
-                actions.push(Action::CommitOwn(session, below, false));
+                if !env("NOC") { actions.push(Action::CommitOwn(session, below, false)); }
             }
         }
         for stream in StreamId::all() {
@@ -165,7 +161,7 @@ impl Weir {
                 }
                 continue;
             }
-            if !self.faults.release_without_settle {
+            if state.abandoned < self.bounds.abandons && !self.faults.release_without_settle && !env("NOA") {
                 actions.push(Action::Abandon(session, stream));
             }
             let room = wal.sent.count() < self.bounds.backlog
@@ -194,13 +190,11 @@ impl Weir {
             Action::Append(session, stream, append) => state.append(session, stream, append, faults),
             Action::Abandon(session, stream) => state.abandon(session, stream),
             Action::Release(session, stream) => state.release(session, stream, faults),
-            Action::Land(session, seq) => state.land(session, seq),
             Action::Settle(session) => state.settle(session, faults),
             Action::SettleEarly(session, seq) => state.settle_early(session, seq),
             Action::CommitOwn(session, below, cover) => state.commit_own(session, below, cover, faults),
-            Action::Trim(session) => state.trim(session, faults),
             Action::Claim(ended, claimant) => state.claim(ended, claimant),
-            Action::Seal(ended, nth) => state.seal(ended, nth, faults),
+            Action::Seal(ended, nth, end) => state.seal(ended, nth, end, faults),
             Action::CommitRecovery(ended, nth, below, cover) => {
                 state.commit_recovery(ended, nth, below, cover, faults)
             }
@@ -232,4 +226,10 @@ impl Model for Weir {
     fn properties(&self) -> Vec<Property<Self>> {
         properties::all()
     }
+}
+
+fn env(n: &str) -> bool {
+    static E: std::sync::OnceLock<Vec<(&'static str, bool)>> = std::sync::OnceLock::new();
+    let e = E.get_or_init(|| ["NOC", "NOCR", "NOA"].iter().map(|k| (*k, std::env::var(k).is_ok())).collect());
+    e.iter().any(|(k, v)| *k == n && *v)
 }

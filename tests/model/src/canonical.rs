@@ -25,9 +25,13 @@ fn forget_unobservable(state: &mut State, faults: &Faults) {
     }
     for session in SessionNo::all() {
         stop_idle_process(state, session, faults);
+        stop_at_seal(state, session, faults);
         forget_dead_session(state, session);
         cut_behind_seal(state, session);
         drop_covered_front(state, session);
+    }
+    if !faults.epoch_not_bumped {
+        forget_ackers(state);
     }
     for stream in &mut state.metadata.streams {
         // A session that is recovered makes `Open` released.
@@ -61,6 +65,16 @@ fn stop_idle_process(state: &mut State, session: SessionNo, faults: &Faults) {
     }
 }
 
+/// A writer whose next object is sealed will acknowledge nothing more: it is as good as told. (With a fault it may.)
+fn stop_at_seal(state: &mut State, session: SessionNo, faults: &Faults) {
+    let process = &mut state.processes[session.index()];
+    let sealed = state.wals[session.index()].slots[usize::from(process.durable)] == Slot::Seal;
+    let recovers = state.recoveries.iter().any(|r| r.iter().any(|r| r.claimant == session));
+    if process.up && sealed && !recovers && *faults == Faults::default() {
+        *process = Process { fenced: true, ..Process::default() };
+    }
+}
+
 /// Nobody reads the WAL of a session that is over for the log, and whose process is.
 fn forget_dead_session(state: &mut State, session: SessionNo) {
     let recorded = &mut state.metadata.sessions[session.index()];
@@ -72,6 +86,7 @@ fn forget_dead_session(state: &mut State, session: SessionNo) {
     if !state.processes[session.index()].up {
         state.wals[session.index()] = Wal::default();
         state.recoveries[session.index()] = Default::default();
+        state.processes[session.index()] = Process::default();
     }
 }
 
@@ -84,7 +99,7 @@ fn cut_behind_seal(state: &mut State, session: SessionNo) {
     let end = wal.end_of_objects(state.metadata.sessions[session.index()].wal_start);
     if wal.slots[usize::from(end)] == Slot::Seal {
         wal.sent.truncate(end);
-        wal.slots[usize::from(end) + 1..].fill(Slot::Absent);
+        wal.slots[usize::from(end) + 1..].fill(Slot::Unseen);
     }
 }
 
@@ -104,12 +119,24 @@ fn drop_covered_front(state: &mut State, session: SessionNo) {
     wal.sent.drop_front(n);
     wal.slots.rotate_left(usize::from(n));
     let kept = wal.slots.len() - usize::from(n);
-    wal.slots[kept..].fill(Slot::Absent);
+    wal.slots[kept..].fill(Slot::Unseen);
     process.durable = process.durable.saturating_sub(n);
     recorded.wal_start = recorded.wal_start.saturating_sub(n);
     for claimant in claimants.iter_mut() {
         claimant.from -= n;
         claimant.end = claimant.end.map(|end| end.saturating_sub(n));
+    }
+}
+
+/// At an epoch that nobody has open, and that `Open` never gives again, nobody acknowledges any more.
+fn forget_ackers(state: &mut State) {
+    for stream in StreamId::all() {
+        for (epoch, acker) in (1u8..).zip(&mut state.told[stream.index()].acker) {
+            let held = |p: &Process| p.streams[stream.index()].is_some_and(|open| open.epoch == epoch);
+            if !state.processes.iter().any(held) {
+                *acker = None;
+            }
+        }
     }
 }
 
@@ -182,7 +209,6 @@ fn swap_nodes(state: &State) -> State {
     image.processes.rotate_left(2);
     image.wals.rotate_left(2);
     image.recoveries.rotate_left(2);
-    image.crashed.swap(0, 1);
     for recovery in image.recoveries.iter_mut().flat_map(|r| r.iter_mut()) {
         recovery.claimant = swap(recovery.claimant);
     }

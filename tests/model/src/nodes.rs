@@ -26,8 +26,7 @@ impl State {
 
     /// The process is gone with its memory. Its puts may still land.
     pub fn crash(&mut self, session: SessionNo) -> Step {
-        when(self.processes[session.index()].up && !self.crashed[session.node()])?;
-        self.crashed[session.node()] = true;
+        when(self.processes[session.index()].up)?;
         self.processes[session.index()] = Process::default();
         Some(())
     }
@@ -101,6 +100,7 @@ impl State {
         when(in_flight.iter().any(|f| of_it(&f)))?;
         when(!durable.iter().filter(of_it).any(|f| f.offset >= committed))?;
         self.processes[session.index()].streams[stream.index()] = None;
+        self.abandoned += 1;
         Some(())
     }
 
@@ -126,49 +126,39 @@ impl State {
 
     // ---- WAL
 
-    /// A put arrives at the bucket: now, late, or once more. Put-if-absent.
-    pub fn land(&mut self, session: SessionNo, seq: u8) -> Step {
-        let wal = &mut self.wals[session.index()];
-        when(seq < wal.sent.count() && wal.slots[usize::from(seq)] == Slot::Absent)?;
-        wal.slots[usize::from(seq)] = Slot::Object;
-        Some(())
-    }
-
     /// The writer gets the answer for the next object, or for a retry of its put: stored (so it acknowledges), or
     /// sealed (so it exits).
     pub fn settle(&mut self, session: SessionNo, faults: &Faults) -> Step {
         let process = &mut self.processes[session.index()];
-        let wal = &self.wals[session.index()];
+        let wal = &mut self.wals[session.index()];
         let seq = process.durable;
         when(process.up && seq < wal.sent.count())?;
-        match wal.slots[usize::from(seq)] {
-            Slot::Absent => None,
-            Slot::Seal => {
-                *process = Process::default();
-                Some(())
-            }
-            Slot::Object => {
-                process.durable += 1;
-                let frame = wal.sent[usize::from(seq)];
-                if process.serves(frame) || faults.release_without_settle {
-                    self.note_read(frame);
-                    self.note_ack(session, frame);
-                }
-                Some(())
-            }
+        let recovered = self.metadata.sessions[session.index()].life == Life::Gone;
+        let slot = &mut wal.slots[usize::from(seq)];
+        if *slot == Slot::Seal && !(recovered && faults.seal_deleted) {
+            *process = Process { fenced: true, ..Process::default() };
+            return Some(());
         }
+        *slot = Slot::Object;
+        process.durable += 1;
+        let frame = wal.sent[usize::from(seq)];
+        if process.serves(frame) || faults.release_without_settle {
+            self.note_read(frame);
+            self.note_ack(session, frame);
+        }
+        Some(())
     }
 
     /// Only with `ack_out_of_order`: an object behind the next is known stored, and that is taken for enough.
     pub fn settle_early(&mut self, session: SessionNo, seq: u8) -> Step {
         let process = &self.processes[session.index()];
-        let wal = &self.wals[session.index()];
+        let wal = &mut self.wals[session.index()];
         when(process.up && seq > process.durable && seq < wal.sent.count())?;
         let frame = wal.sent[usize::from(seq)];
-        when(wal.slots[usize::from(seq)] == Slot::Object && process.serves(frame))?;
-        let before = *self;
+        when(wal.slots[usize::from(seq)] == Slot::Unseen && process.serves(frame))?;
+        wal.slots[usize::from(seq)] = Slot::Object;
         self.note_ack(session, frame);
-        when(*self != before)
+        Some(())
     }
 
     /// The owner commits its durable frames below `below`; `cover` raises the WAL start (a split commit does so with
@@ -196,23 +186,6 @@ impl State {
         Some(())
     }
 
-    /// Deletes the objects that are not needed any more: below the WAL start, or all once the session is recovered.
-    /// Never the seal.
-    pub fn trim(&mut self, session: SessionNo, faults: &Faults) -> Step {
-        let recorded = self.metadata.sessions[session.index()];
-        let gone = recorded.life == Life::Gone;
-        let wal = &mut self.wals[session.index()];
-        let before = *wal;
-        for (seq, slot) in wal.slots.iter_mut().enumerate() {
-            if (gone || seq < usize::from(recorded.wal_start))
-                && (*slot == Slot::Object || (gone && faults.seal_deleted))
-            {
-                *slot = Slot::Absent;
-            }
-        }
-        when(*wal != before)
-    }
-
     // ---- recovery
 
     /// The leader hands the recovery of `ended` to `claimant`.
@@ -223,14 +196,20 @@ impl State {
         Some(())
     }
 
-    /// A claimant, current or not, reads the WAL of `ended` to the first absent object and puts a seal there. Objects
-    /// never change, so reading them one by one is reading them at the moment of the put that decides.
-    pub fn seal(&mut self, ended: SessionNo, nth: usize, faults: &Faults) -> Step {
+    /// Below this, objects may have been deleted: they are covered, or the session is recovered.
+    pub fn trimmed(&self, session: SessionNo) -> u8 {
+        let recorded = self.metadata.sessions[session.index()];
+        if recorded.life == Life::Gone { u8::MAX } else { recorded.wal_start }
+    }
+
+    /// A claimant, current or not, reads the WAL of `ended` to the first absent object, at `end`, and puts a seal
+    /// there. Objects never change, so reading them one by one is reading them at the moment of the put that decides.
+    pub fn seal(&mut self, ended: SessionNo, nth: usize, end: u8, faults: &Faults) -> Step {
         let recovery = self.recoveries[ended.index()].get_mut(nth)?;
         when(recovery.end.is_none() && self.processes[recovery.claimant.index()].up)?;
-        let wal = &mut self.wals[ended.index()];
-        let end = wal.end_of_objects(recovery.from);
         recovery.end = Some(end);
+        let wal = &mut self.wals[ended.index()];
+        wal.slots[usize::from(recovery.from)..usize::from(end)].fill(Slot::Object);
         if !faults.no_seal {
             wal.slots[usize::from(end)] = Slot::Seal;
         }

@@ -6,7 +6,7 @@
 use stateright::Property;
 
 use crate::actions::Weir;
-use crate::state::{Life, Ownership, SessionNo, Slot, State, StreamId};
+use crate::state::{Append, Life, Ownership, RECORDS, SessionNo, Slot, State, StreamId, Told};
 
 /// For each stream and stream epoch at most one session gets an append acknowledged.
 pub const I1: &str = "I1 one session acknowledges per stream epoch";
@@ -24,9 +24,8 @@ pub fn all() -> Vec<Property<Weir>> {
         Property::always(I2, |_, s: &State| !s.broken.i2 && kept(s, |t| t.acked)),
         Property::always(I3, |_, s: &State| !s.broken.i3 && kept(s, |t| t.read)),
         Property::always(I4, |_, s: &State| !s.broken.i4 && no_append_twice(s)),
-        Property::sometimes("a zombie meets the seal with a put in flight", |_, s: &State| zombie_meets_seal(s)),
+        Property::sometimes("a zombie was fenced by a seal", |_, s: &State| s.processes.iter().any(|p| p.fenced)),
         Property::sometimes("a zombie acknowledges after its session ended", |_, s: &State| zombie_acknowledges(s)),
-        Property::sometimes("an object lands behind the seal", |_, s: &State| object_behind_seal(s)),
         Property::sometimes("a second claim has sealed after the first", |_, s: &State| second_claim_seals(s)),
         Property::sometimes("two claimants are about to seal at once", |_, s: &State| two_sealers(s)),
         Property::sometimes("both first sessions wait for recovery", |_, s: &State| both_wait(s)),
@@ -41,10 +40,10 @@ pub fn all() -> Vec<Property<Weir>> {
     ]
 }
 
-type ByOffset = [Option<crate::state::Append>; crate::state::RECORDS];
+type ByOffset = [Option<Append>; RECORDS];
 
 /// What was told of is in a segment (then it was compared at the commit and is not listed), or recovery would find it.
-fn kept(state: &State, which: impl Fn(&crate::state::Told) -> ByOffset) -> bool {
+fn kept(state: &State, which: impl Fn(&Told) -> ByOffset) -> bool {
     StreamId::all().all(|stream| {
         which(&state.told[stream.index()])
             .iter()
@@ -68,13 +67,6 @@ fn zombies(state: &State) -> impl Iterator<Item = SessionNo> {
     })
 }
 
-fn zombie_meets_seal(state: &State) -> bool {
-    zombies(state).any(|s| {
-        let (durable, wal) = (state.processes[s.index()].durable, &state.wals[s.index()]);
-        durable < wal.sent.count() && wal.slots[usize::from(durable)] == Slot::Seal
-    })
-}
-
 /// It is about to: the object is stored, below the seal, and the stream still in its memory.
 fn zombie_acknowledges(state: &State) -> bool {
     zombies(state).any(|s| {
@@ -84,10 +76,6 @@ fn zombie_acknowledges(state: &State) -> bool {
                 && process.streams[frame.stream.index()].is_some_and(|open| open.epoch == frame.epoch)
         })
     })
-}
-
-fn object_behind_seal(state: &State) -> bool {
-    state.wals.iter().any(|w| w.slots.windows(2).any(|pair| pair == [Slot::Seal, Slot::Object]))
 }
 
 fn second_claim_seals(state: &State) -> bool {
@@ -103,25 +91,36 @@ fn both_wait(state: &State) -> bool {
     waits(0) && waits(2)
 }
 
-/// Open at its second epoch, while the session that acknowledged at the first is `last`.
+/// A session at which the stream was open at its first epoch is still there to tell, and has got to `last`; another
+/// has it at its second epoch.
 fn reopened(state: &State, last: Life) -> bool {
     StreamId::all().any(|stream| {
         let at = &state.metadata.streams[stream.index()];
-        let [first, _] = state.told[stream.index()].acker;
         let Ownership::Open(owner) = at.ownership else { return false };
         at.epoch == 2
-            && first.is_some_and(|first| first != owner && state.metadata.sessions[first.index()].life == last)
+            && SessionNo::all().any(|s| {
+                s != owner && state.metadata.sessions[s.index()].life == last && had_first_epoch(state, s, stream).is_some()
+            })
     })
 }
 
-/// A retry of the committed record would be answered "duplicate" by a session that did not accept it.
+/// What a session's memory or WAL still holds of a stream's first epoch.
+fn had_first_epoch(state: &State, session: SessionNo, stream: StreamId) -> Option<Option<Append>> {
+    let frame = state.wals[session.index()].sent.iter().find(|f| f.stream == stream && f.epoch == 1);
+    let open = state.processes[session.index()].streams[stream.index()].filter(|open| open.epoch == 1);
+    frame.map(|f| Some(f.append)).or(open.map(|_| None))
+}
+
+/// A retry of a record would be answered "duplicate" by a session that did not accept it.
 fn inherits_producers(state: &State) -> bool {
     StreamId::all().any(|stream| {
-        let [first, _] = state.told[stream.index()].acker;
-        SessionNo::all().any(|s| {
-            first.is_some_and(|first| first != s)
-                && state.processes[s.index()].streams[stream.index()]
-                    .is_some_and(|open| open.epoch == 2 && open.producers.0 != 0)
+        let mut accepted = SessionNo::all().filter_map(|s| Some((s, had_first_epoch(state, s, stream)??)));
+        accepted.any(|(first, append)| {
+            SessionNo::all().any(|s| {
+                s != first
+                    && state.processes[s.index()].streams[stream.index()]
+                        .is_some_and(|open| open.epoch == 2 && open.producers.knows(append))
+            })
         })
     })
 }

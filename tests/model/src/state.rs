@@ -176,14 +176,16 @@ pub struct Process {
     pub streams: [Option<OpenStream>; STREAMS],
     /// All WAL objects below this are known stored.
     pub durable: u8,
+    /// It met a seal in its WAL and exited.
+    pub fenced: bool,
 }
 
-/// What stands at one sequence number.
+/// What stands in the bucket at one sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Slot {
-    /// Nothing (yet, or any more).
+    /// Nobody has looked yet. If a put was sent, it may have landed or may still; who looks first decides.
     #[default]
-    Absent,
+    Unseen,
     /// The object that the session put there.
     Object,
     /// A sealer's.
@@ -200,13 +202,30 @@ pub struct Wal {
 }
 
 impl Wal {
-    /// The first sequence number from `from` on that holds no object.
+    /// The first sequence number from `from` on at which nobody has seen an object.
     pub fn end_of_objects(&self, from: u8) -> u8 {
         let mut at = from;
         while self.slots[usize::from(at)] == Slot::Object {
             at += 1;
         }
         at
+    }
+
+    /// Where a reader that begins at `from` may find the first absent object, or the seal. Objects below `trimmed` may
+    /// be deleted already (or have landed once more).
+    pub fn possible_ends(&self, from: u8, trimmed: u8) -> impl Iterator<Item = u8> {
+        let mut at = Some(from);
+        std::iter::from_fn(move || {
+            while let Some(seq) = at {
+                let slot = self.slots[usize::from(seq)];
+                let passes = slot == Slot::Object || (slot == Slot::Unseen && seq < self.sent.count());
+                at = passes.then_some(seq + 1);
+                if slot != Slot::Object || seq < trimmed {
+                    return Some(seq);
+                }
+            }
+            None
+        })
     }
 }
 
@@ -260,8 +279,8 @@ pub struct State {
     pub wals: [Wal; SESSIONS],
     /// By ended session: the claimants that may still do something.
     pub recoveries: [List<Recovery, 2>; SESSIONS],
-    /// A node's one crash has been.
-    pub crashed: [bool; 2],
+    /// How often a stream's task has died within a living process.
+    pub abandoned: u8,
     /// By `StreamId`.
     pub told: [Told; STREAMS],
     /// See [`Broken`].
