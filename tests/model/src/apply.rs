@@ -71,7 +71,12 @@ impl Metadata {
     }
 
     /// Hands a recovery out, in place of the claim that holds. Answers number and WAL start.
-    pub fn claim(&mut self, ended: SessionNo, claimant: SessionNo, replaces: u8) -> Result<(u8, u8), Refusal> {
+    pub fn claim(
+        &mut self,
+        ended: SessionNo,
+        claimant: SessionNo,
+        replaces: u8,
+    ) -> Result<(u8, u8), Refusal> {
         let session = self.sessions[ended.index()];
         check(session.life == Life::Ended && session.claim == replaces && self.is_live(claimant))?;
         self.sessions[ended.index()].claim += 1;

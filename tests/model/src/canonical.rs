@@ -4,6 +4,8 @@
 //! sameness: what can no longer be observed is forgotten; numbers that only count are shifted; nodes, streams and
 //! appends, which the model treats alike, may swap names. Called on every new state.
 
+use std::cmp::Ordering;
+
 use crate::faults::Faults;
 use crate::state::{
     Append, Frame, Life, Ownership, Process, Producers, Records, SessionNo, Slot, State, StreamId, Wal,
@@ -13,8 +15,22 @@ use crate::state::{
 pub fn representative(mut state: State, faults: &Faults) -> State {
     forget_unobservable(&mut state, faults);
     rename_appends(&mut state);
-    let nodes = swap_nodes(&state);
-    state.min(nodes).min(swap_streams(&state)).min(swap_streams(&nodes))
+    // Of the four images: the smallest of those with nodes and streams in order. An image is made only if it may be it.
+    let [first, second] = [&state.metadata.sessions[..2], &state.metadata.sessions[2..]];
+    match first.cmp(second) {
+        Ordering::Less => with_streams_in_order(state),
+        Ordering::Greater => with_streams_in_order(swap_nodes(&state)),
+        Ordering::Equal => with_streams_in_order(swap_nodes(&state)).min(with_streams_in_order(state)),
+    }
+}
+
+fn with_streams_in_order(state: State) -> State {
+    let [first, second] = &state.metadata.streams;
+    match first.cmp(second) {
+        Ordering::Less => state,
+        Ordering::Greater => swap_streams(&state),
+        Ordering::Equal => swap_streams(&state).min(state),
+    }
 }
 
 // ---- what cannot be observed
@@ -103,19 +119,25 @@ fn cut_behind_seal(state: &mut State, session: SessionNo) {
     }
 }
 
-/// Sequence numbers that the writer knows stored, segments cover, and no claimant begins at.
-fn drop_covered_front(state: &mut State, session: SessionNo) {
-    let process = &mut state.processes[session.index()];
-    let recorded = &mut state.metadata.sessions[session.index()];
-    let claimants = &mut state.recoveries[session.index()];
+/// How many sequence numbers the writer knows stored, segments cover, and no claimant begins at.
+pub fn covered_front(state: &State, session: SessionNo) -> u8 {
+    let process = &state.processes[session.index()];
+    let claimants = &state.recoveries[session.index()];
     let lowest = claimants.iter().map(|r| r.from).min().unwrap_or(u8::MAX);
-    let start = if recorded.life == Life::Gone { u8::MAX } else { recorded.wal_start };
     let known = if process.up { process.durable } else { u8::MAX };
-    let wal = &mut state.wals[session.index()];
-    let n = start.min(known).min(lowest).min(wal.sent.count());
+    let sent = state.wals[session.index()].sent.count();
+    state.trimmed(session).min(known).min(lowest).min(sent)
+}
+
+fn drop_covered_front(state: &mut State, session: SessionNo) {
+    let n = covered_front(state, session);
     if n == 0 {
         return;
     }
+    let process = &mut state.processes[session.index()];
+    let recorded = &mut state.metadata.sessions[session.index()];
+    let claimants = &mut state.recoveries[session.index()];
+    let wal = &mut state.wals[session.index()];
     wal.sent.drop_front(n);
     wal.slots.rotate_left(usize::from(n));
     let kept = wal.slots.len() - usize::from(n);

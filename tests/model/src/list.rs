@@ -3,10 +3,11 @@
 //! Invariant: items past the length are the default, so that equal lists are equal bytes. Used by `state`.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
 /// At most `N` items.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct List<T, const N: usize> {
     length: u8,
     items: [T; N],
@@ -68,6 +69,14 @@ impl<T, const N: usize> Deref for List<T, N> {
 impl<T, const N: usize> DerefMut for List<T, N> {
     fn deref_mut(&mut self) -> &mut [T] {
         &mut self.items[..usize::from(self.length)]
+    }
+}
+
+/// What is past the length says nothing.
+impl<T: Hash, const N: usize> Hash for List<T, N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u8(self.length);
+        self.iter().for_each(|item| item.hash(state));
     }
 }
 

@@ -5,7 +5,9 @@
 
 use crate::apply::CommitOrigin;
 use crate::faults::Faults;
-use crate::state::{Append, Frame, Life, Ownership, Process, RECORDS, Recovery, SessionNo, Slot, State, StreamId};
+use crate::state::{
+    Append, Frame, Life, Ownership, Process, RECORDS, Recovery, SessionNo, Slot, State, StreamId,
+};
 
 /// Done, or not possible.
 pub type Step = Option<()>;
@@ -80,7 +82,8 @@ impl State {
         let process = &self.processes[session.index()];
         let open = process.streams[stream.index()].as_ref()?;
         let sent = &self.wals[session.index()].sent;
-        let original = sent.iter().rposition(|f| f.stream == stream && f.epoch == open.epoch && f.append == append);
+        let original =
+            sent.iter().rposition(|f| f.stream == stream && f.epoch == open.epoch && f.append == append);
         let durable = original.is_none_or(|seq| seq < usize::from(process.durable));
         when(durable || faults.duplicate_answered_before_durable)?;
         let offset = open.records.iter().position(|r| *r == append)? as u8;

@@ -5,7 +5,7 @@
 
 use stateright::Property;
 
-use crate::actions::Weir;
+use crate::actions::{Bounds, Weir};
 use crate::state::{Append, Life, Ownership, RECORDS, SessionNo, Slot, State, StreamId, Told};
 
 /// For each stream and stream epoch at most one session gets an append acknowledged.
@@ -17,27 +17,41 @@ pub const I3: &str = "I3 what was read never changes or goes";
 /// A retried append has effect exactly once.
 pub const I4: &str = "I4 a retried append exists once";
 
-/// All of them.
+type Condition = fn(&Weir, &State) -> bool;
+
+const INVARIANTS: [(&str, Condition); 4] = [
+    (I1, |_, s| !s.broken.i1),
+    (I2, |_, s| !s.broken.i2 && kept(s, |t| t.acked)),
+    (I3, |_, s| !s.broken.i3 && kept(s, |t| t.read)),
+    (I4, |_, s| !s.broken.i4 && no_append_twice(s)),
+];
+
+const STALE_FRAME: &str = "a dropped epoch's frame is durable at the session that opened the next";
+
+const SITUATIONS: [(&str, Condition); 11] = [
+    ("a zombie was fenced by a seal", |_, s| s.processes.iter().any(|p| p.fenced)),
+    ("a zombie is about to acknowledge what recovery has read", |_, s| zombie_acknowledges(s)),
+    ("a second claim has sealed", |_, s| second_claim_seals(s)),
+    ("two claimants are about to seal at once", |_, s| two_sealers(s)),
+    ("both first sessions wait for recovery", |_, s| both_wait(s)),
+    ("a stream is released and opened elsewhere", |_, s| reopened(s, Life::Live)),
+    ("a stream is taken over after a recovery", |_, s| reopened(s, Life::Gone)),
+    ("the next owner knows a producer of the last", |_, s| inherits_producers(s)),
+    (STALE_FRAME, |_, s| stale_frame(s)),
+    ("the WAL start lags behind the committed end", |_, s| wal_start_lags(s)),
+    ("a stream is full after two epochs", |_, s| full_after_two_epochs(s)),
+];
+
+/// All of them, for the checker.
 pub fn all() -> Vec<Property<Weir>> {
-    vec![
-        Property::always(I1, |_, s: &State| !s.broken.i1),
-        Property::always(I2, |_, s: &State| !s.broken.i2 && kept(s, |t| t.acked)),
-        Property::always(I3, |_, s: &State| !s.broken.i3 && kept(s, |t| t.read)),
-        Property::always(I4, |_, s: &State| !s.broken.i4 && no_append_twice(s)),
-        Property::sometimes("a zombie was fenced by a seal", |_, s: &State| s.processes.iter().any(|p| p.fenced)),
-        Property::sometimes("a zombie acknowledges after its session ended", |_, s: &State| zombie_acknowledges(s)),
-        Property::sometimes("a second claim has sealed after the first", |_, s: &State| second_claim_seals(s)),
-        Property::sometimes("two claimants are about to seal at once", |_, s: &State| two_sealers(s)),
-        Property::sometimes("both first sessions wait for recovery", |_, s: &State| both_wait(s)),
-        Property::sometimes("a stream is released and opened elsewhere", |_, s: &State| reopened(s, Life::Live)),
-        Property::sometimes("a stream is taken over after a recovery", |_, s: &State| reopened(s, Life::Gone)),
-        Property::sometimes("the next owner knows a producer of the last", |_, s: &State| inherits_producers(s)),
-        Property::sometimes("a dropped epoch's frame is durable at the next one's owner", |_, s: &State| stale_frame(s)),
-        Property::sometimes("the WAL start lags behind the committed end", |_, s: &State| wal_start_lags(s)),
-        Property::sometimes("two records are committed over two epochs", |_, s: &State| {
-            s.metadata.streams.iter().any(|t| t.epoch == 2 && t.committed.count() == 2)
-        }),
-    ]
+    let invariants = INVARIANTS.map(|(name, holds)| Property::always(name, holds));
+    let situations = SITUATIONS.map(|(name, met)| Property::sometimes(name, met));
+    invariants.into_iter().chain(situations).collect()
+}
+
+/// The situations that are within these bounds.
+pub fn situations(bounds: &Bounds) -> impl Iterator<Item = &'static str> {
+    SITUATIONS.iter().map(|(name, _)| *name).filter(|name| bounds.abandons > 0 || *name != STALE_FRAME)
 }
 
 type ByOffset = [Option<Append>; RECORDS];
@@ -99,7 +113,9 @@ fn reopened(state: &State, last: Life) -> bool {
         let Ownership::Open(owner) = at.ownership else { return false };
         at.epoch == 2
             && SessionNo::all().any(|s| {
-                s != owner && state.metadata.sessions[s.index()].life == last && had_first_epoch(state, s, stream).is_some()
+                s != owner
+                    && state.metadata.sessions[s.index()].life == last
+                    && had_first_epoch(state, s, stream).is_some()
             })
     })
 }
@@ -136,6 +152,10 @@ fn stale_frame(state: &State) -> bool {
                 && frame.offset >= at.committed.count()
         })
     })
+}
+
+fn full_after_two_epochs(state: &State) -> bool {
+    state.metadata.streams.iter().any(|t| t.epoch == 2 && t.committed.count() == 2)
 }
 
 fn wal_start_lags(state: &State) -> bool {
