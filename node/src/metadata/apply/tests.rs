@@ -3,7 +3,7 @@
 mod ending;
 mod forks;
 mod ownership;
-mod properties;
+pub(crate) mod properties;
 mod recovery;
 mod requests;
 mod segments;

@@ -166,8 +166,8 @@ impl Player {
         self.nonces += 1;
         r.nonce = Nonce(self.nonces);
         r.incarnation = incarnation(&format!("{node}-{}", how % 3));
-        r.boot_id = (how % 4 > 0).then(|| Nonce(u128::from(how % 4)));
-        r.formats = (1, if how % 5 == 0 { 1 } else { 2 });
+        r.boot_id = (!how.is_multiple_of(4)).then(|| Nonce(u128::from(how % 4)));
+        r.formats = (1, if how.is_multiple_of(5) { 1 } else { 2 });
         self.registrations.push(r.clone());
         Command::Register(r)
     }
