@@ -3,7 +3,7 @@
 //! `cargo run --release --example apply_scale -- [streams = 1000000] [extents per stream = 1]`
 //!
 //! Memory is the process's resident set, as the kernel counts it. Every stream is created, opened, committed to in as
-//! many segments as asked for, and released, by one session, in log entries of 500 commands.
+//! many segments as asked for, and released, by one session, in log entries of 500 commands (100 where each names a thousand streams).
 
 #![allow(clippy::print_stdout, reason = "it is a report")]
 
@@ -18,7 +18,9 @@ use weir::metadata::command::*;
 use weir::metadata::state::State;
 use weir_api::{ClusterUid, NodeEpoch, Nonce, Offset, RaftId, SessionId, Slots, StreamEpoch, StreamId};
 
-const GROUP: usize = 500;
+/// An entry of the log holds about 1 MiB at most.
+const SMALL: u64 = 500;
+const LARGE: u64 = 100;
 
 struct Scale {
     clock: Clock,
@@ -43,21 +45,21 @@ fn main() -> Result<()> {
         Ok(())
     };
 
-    s.phase("create", streams, |i| Command::Create {
+    s.phase("create", SMALL, streams, |i| Command::Create {
         name: format!("tenant-{:04}/orders-{i:08}", i % 1000).into(),
         config: StreamConfig { content_type: "application/json".into(), expiry: Expiry::Never },
         closed: false,
         unborn: false,
     })?;
     per_stream("created")?;
-    s.phase("open", streams, |i| Command::Open { stream: StreamId(i + 1) })?;
+    s.phase("open", SMALL, streams, |i| Command::Open { stream: StreamId(i + 1) })?;
     for round in 0..extents {
         let commands = streams.div_ceil(1000);
-        s.phase("commit (1,000 ranges each)", commands, |c| commit(round, c, commands, streams))?;
+        s.phase("commit (1,000 ranges each)", LARGE, commands, |c| commit(round, c, commands, streams))?;
     }
     per_stream("committed")?;
     let releases = streams.div_ceil(1000);
-    s.phase("release (1,000 streams each)", releases, |c| {
+    s.phase("release (1,000 streams each)", LARGE, releases, |c| {
         let of = |id| (StreamId(id), StreamEpoch(1), Offset(extents * 100));
         Command::Release { streams: ids(c, streams).map(of).collect() }
     })?;
@@ -113,17 +115,17 @@ impl Scale {
 
     fn envelope(&mut self, command: Command) -> Envelope {
         self.number += 1;
-        let lowest_unanswered = self.number.saturating_sub(1000).max(1);
+        let lowest_unanswered = self.number.saturating_sub(10).max(1);
         let request = RequestId { session: self.session.clone(), number: self.number, lowest_unanswered };
         Envelope { request: Some(request), command }
     }
 
     /// Applies `count` commands as they come from the log, and says how fast.
-    fn phase(&mut self, what: &str, count: u64, command: impl Fn(u64) -> Command) -> Result<()> {
+    fn phase(&mut self, what: &str, group: u64, count: u64, command: impl Fn(u64) -> Command) -> Result<()> {
         let (mut applying, mut decoding) = (Duration::ZERO, Duration::ZERO);
         let mut next = 0;
         while next < count {
-            let until = count.min(next + GROUP as u64);
+            let until = count.min(next + group);
             let commands = (next..until).map(|i| self.envelope(command(i))).collect();
             let bytes = encode_batch(&Batch { time_ms: 1_700_000_000_000, commands });
             let start = self.clock.monotonic();

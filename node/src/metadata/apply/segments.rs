@@ -211,7 +211,7 @@ pub(super) fn abandon(state: &mut State, of: SessionNo) {
     let session = state.sessions.get_mut(&of).expect("the caller looked it up");
     let Some(id) = session.commits.under_way.take() else { return };
     let number = state.segments.get(&id).expect("a segment under way stays").number;
-    session.commits.finished_below = session.commits.finished_below.max(number + 1);
+    session.commits.finished_below = session.commits.finished_below.max(number.saturating_add(1));
     references::finish(state, id);
 }
 

@@ -4,7 +4,7 @@ mod garbage;
 mod golden;
 
 use super::*;
-use crate::metadata::apply::tests::properties::{operations, play};
+use crate::metadata::apply::tests::player::{operations, play};
 use crate::metadata::apply::tests::world::*;
 use crate::metadata::command::*;
 use crate::metadata::state::State;

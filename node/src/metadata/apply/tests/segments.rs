@@ -1,3 +1,5 @@
+//! Commits and sweeps.
+
 use super::world::*;
 use crate::metadata::command::*;
 use crate::metadata::limits;
@@ -277,4 +279,15 @@ fn only_segments_dead_for_the_grace_period_are_swept() {
     w.later(1);
     assert_eq!(w.run(&a, all), Ok(Answer::Swept(vec![dead])));
     assert_eq!(w.state.segments.keys().copied().collect::<Vec<_>>(), [used]);
+}
+
+#[test]
+fn the_largest_numbers_do_no_harm() {
+    let (mut w, [a]) = World::with(["a"]);
+    let (x, e) = w.opened(&a, "x");
+    assert_eq!(taken(w.commit(&a, u64::MAX, &[range(x, e, 0, u64::MAX)])), [true]);
+    only(w.run(&a, release(x, e, u64::MAX))).unwrap();
+    w.time_ms = u64::MAX;
+    w.run(&a, create_expiring("t", Expiry::Ttl(u64::MAX))).unwrap();
+    w.create_unborn(&a, "u");
 }
