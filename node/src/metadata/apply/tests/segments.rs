@@ -206,6 +206,18 @@ fn a_finished_segment_takes_no_more_parts() {
     assert_eq!(part(&mut w, &a, 5, &[range(y, e, 0, 5)], true), Err(Refusal::SegmentFinished));
 }
 
+/// A proposer that does not know what became of a commit makes it again, under a new request number.
+#[test]
+fn a_finished_commit_made_again_changes_nothing_and_is_no_error() {
+    let (mut w, [a]) = World::with(["a"]);
+    let (x, e) = w.opened(&a, "x");
+    let ranges = [closing(dedupe(range(x, e, 0, 5)))];
+    assert_eq!(taken(part(&mut w, &a, 5, &ranges, true)), [true]);
+    let before = fingerprint(&w.state);
+    assert_eq!(taken(part(&mut w, &a, 5, &ranges, true)), [false]);
+    assert_eq!(fingerprint(&w.state), before);
+}
+
 #[test]
 fn the_next_segment_finishes_the_one_before() {
     let (mut w, [a]) = World::with(["a"]);
@@ -213,8 +225,11 @@ fn the_next_segment_finishes_the_one_before() {
     part(&mut w, &a, 5, &[range(x, e.next(), 0, 5)], false).unwrap();
     part(&mut w, &a, 6, &[range(x, e, 0, 5)], false).unwrap();
     assert_eq!(w.segment(&a, 5).unwrap().dead_since_ms, Some(START_MS));
-    assert_eq!(part(&mut w, &a, 5, &[], true), Err(Refusal::SegmentFinished));
     assert_eq!(w.session(&a).commits.finished_below, 6);
+    // A late last part of the one before neither covers nor finishes anything.
+    assert_eq!(taken(part(&mut w, &a, 5, &[], true)), []);
+    assert!(w.segment(&a, 6).unwrap().under_way);
+    assert_eq!(w.session(&a).wal_start, FIRST_WAL_SEQ);
 }
 
 #[test]
