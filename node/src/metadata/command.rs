@@ -526,7 +526,8 @@ pub enum Refusal {
     /// Claim: the session that was to recover is not live. Choose another.
     #[error("the claimant's session is not live")]
     ClaimantNotLive,
-    /// CommitSegment: this segment, or a later one of the same origin, was committed to its last part before.
+    /// CommitSegment: this segment, or a later one of the same origin, was committed to its last part before, and the
+    /// command would take more of it. (A mere repetition is answered, with everything skipped.)
     #[error("the commit of this segment was finished before")]
     SegmentFinished,
     /// The command contradicts itself: a bug in the proposer, nothing to retry.

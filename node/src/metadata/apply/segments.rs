@@ -5,8 +5,8 @@
 //! of a command is checked before any of it is taken. The WAL start never goes down.
 //!
 //! One segment may come in several commands. It is *under way* from the first to the one that says what is covered,
-//! and cannot be swept in between; once finished its number is spent. Else a late part could refer to an object that
-//! is gone.
+//! and cannot be swept in between; once finished its number is spent: another copy of a part changes nothing, and one
+//! that would is refused. Else a late part could refer to an object that is gone.
 
 use weir_api::{Offset, StreamId};
 
@@ -34,8 +34,18 @@ struct Take {
 struct Plan {
     /// Whose records they are.
     of: SessionNo,
+    /// The segment's commit is finished, so there is nothing to take.
+    spent: bool,
     /// One per range; `None` is skipped.
     takes: Vec<Option<Take>>,
+}
+
+/// Where a segment stands.
+struct Stand {
+    /// Its number in the state, if an earlier part has brought it there.
+    known: Option<SegmentId>,
+    /// Its commit is finished.
+    spent: bool,
 }
 
 pub(super) fn commit(
@@ -47,14 +57,8 @@ pub(super) fn commit(
     wal_covered: Option<u64>,
 ) -> Outcome {
     let plan = check(state, by, origin, segment, ranges)?;
-    let segment = segment.map(|s| take_up(state, by, plan.of, s));
-    for take in plan.takes.iter().flatten() {
-        carry_out(state, take, segment);
-    }
-    if let Some(covered) = wal_covered {
-        abandon(state, plan.of);
-        let session = state.sessions.get_mut(&plan.of).expect("checked");
-        session.wal_start = session.wal_start.max(covered);
+    if !plan.spent {
+        carry_out(state, by, &plan, segment, wal_covered);
     }
     let outcome = |take: &Option<Take>| match take {
         Some(_) => RangeOutcome::Committed,
@@ -76,9 +80,12 @@ fn check(
     };
     items(ranges.len())?;
     check_form(segment, ranges)?;
-    let known = segment.map_or(Ok(None), |s| check_segment(state, by, of, s))?;
-    let takes = ranges.iter().map(|r| check_range(state, of, r, known)).collect::<Result<_, _>>()?;
-    Ok(Plan { of, takes })
+    let Stand { known, spent } = stand(state, by, of, segment);
+    let takes = ranges.iter().map(|r| check_range(state, of, r, known)).collect::<Result<Vec<_>, _>>()?;
+    if spent && takes.iter().any(Option::is_some) {
+        return Err(Refusal::SegmentFinished);
+    }
+    Ok(Plan { of, spent, takes })
 }
 
 fn check_form(segment: Option<&NewSegment>, ranges: &[SegmentRange]) -> Result<(), Refusal> {
@@ -94,20 +101,12 @@ fn check_form(segment: Option<&NewSegment>, ranges: &[SegmentRange]) -> Result<(
     Ok(())
 }
 
-/// The segment's number in the state, if an earlier part has brought it there.
-fn check_segment(
-    state: &State,
-    by: Proposer<'_>,
-    of: SessionNo,
-    segment: &NewSegment,
-) -> Result<Option<SegmentId>, Refusal> {
+fn stand(state: &State, by: Proposer<'_>, of: SessionNo, segment: Option<&NewSegment>) -> Stand {
+    let Some(segment) = segment else { return Stand { known: None, spent: false } };
     let commits = state.session(of).expect("checked").commits;
     let known = state.segment_ids.get(&(by.id.clone(), segment.number)).copied();
-    let spent = known.is_some() && known != commits.under_way;
-    if spent || segment.number < commits.finished_below {
-        return Err(Refusal::SegmentFinished);
-    }
-    Ok(known)
+    let over = known.is_some() && known != commits.under_way;
+    Stand { known, spent: over || segment.number < commits.finished_below }
 }
 
 fn check_range(
@@ -163,7 +162,25 @@ fn take_up(state: &mut State, by: Proposer<'_>, of: SessionNo, segment: &NewSegm
     id
 }
 
-fn carry_out(state: &mut State, take: &Take, segment: Option<SegmentId>) {
+fn carry_out(
+    state: &mut State,
+    by: Proposer<'_>,
+    plan: &Plan,
+    segment: Option<&NewSegment>,
+    wal_covered: Option<u64>,
+) {
+    let segment = segment.map(|s| take_up(state, by, plan.of, s));
+    for take in plan.takes.iter().flatten() {
+        advance(state, take, segment);
+    }
+    if let Some(covered) = wal_covered {
+        abandon(state, plan.of);
+        let session = state.sessions.get_mut(&plan.of).expect("checked");
+        session.wal_start = session.wal_start.max(covered);
+    }
+}
+
+fn advance(state: &mut State, take: &Take, segment: Option<SegmentId>) {
     if let Some(segment) = segment {
         refer(state, take, segment);
     }
@@ -211,7 +228,7 @@ pub(super) fn abandon(state: &mut State, of: SessionNo) {
     let session = state.sessions.get_mut(&of).expect("the caller looked it up");
     let Some(id) = session.commits.under_way.take() else { return };
     let number = state.segments.get(&id).expect("a segment under way stays").number;
-    session.commits.finished_below = session.commits.finished_below.max(number + 1);
+    session.commits.finished_below = session.commits.finished_below.max(number.saturating_add(1));
     references::finish(state, id);
 }
 

@@ -3,9 +3,11 @@
 mod ending;
 mod forks;
 mod ownership;
+pub(crate) mod player;
 mod properties;
 mod recovery;
 mod requests;
+mod rules;
 mod segments;
 mod sessions;
 mod streams;

@@ -1,3 +1,5 @@
+//! The choice of a node.
+
 use super::pick;
 use crate::metadata::apply::tests::world::{World, node};
 use weir_api::{SessionId, Slots};

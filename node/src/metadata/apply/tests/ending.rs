@@ -1,3 +1,5 @@
+//! Deletes, deadlines, the unborn.
+
 use super::world::*;
 use crate::metadata::command::*;
 use crate::metadata::limits;

@@ -1,3 +1,5 @@
+//! Forks and tombstones.
+
 use super::world::*;
 use crate::metadata::command::*;
 use weir_api::{Offset, SessionId, StreamEpoch, StreamId};

@@ -1,3 +1,5 @@
+//! Place, open, release.
+
 use super::world::*;
 use crate::metadata::command::*;
 use crate::metadata::query::Disposition;

@@ -1,3 +1,5 @@
+//! Claims, and what they allow.
+
 use super::world::*;
 use crate::metadata::command::*;
 use weir_api::{Offset, SessionId};

@@ -1,3 +1,5 @@
+//! Request numbers, and who may propose.
+
 use super::world::*;
 use crate::metadata::command::*;
 use crate::metadata::limits;

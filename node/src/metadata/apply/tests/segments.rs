@@ -1,3 +1,5 @@
+//! Commits and sweeps.
+
 use super::world::*;
 use crate::metadata::command::*;
 use crate::metadata::limits;
@@ -204,6 +206,18 @@ fn a_finished_segment_takes_no_more_parts() {
     assert_eq!(part(&mut w, &a, 5, &[range(y, e, 0, 5)], true), Err(Refusal::SegmentFinished));
 }
 
+/// A proposer that does not know what became of a commit makes it again, under a new request number.
+#[test]
+fn a_finished_commit_made_again_changes_nothing_and_is_no_error() {
+    let (mut w, [a]) = World::with(["a"]);
+    let (x, e) = w.opened(&a, "x");
+    let ranges = [closing(dedupe(range(x, e, 0, 5)))];
+    assert_eq!(taken(part(&mut w, &a, 5, &ranges, true)), [true]);
+    let before = fingerprint(&w.state);
+    assert_eq!(taken(part(&mut w, &a, 5, &ranges, true)), [false]);
+    assert_eq!(fingerprint(&w.state), before);
+}
+
 #[test]
 fn the_next_segment_finishes_the_one_before() {
     let (mut w, [a]) = World::with(["a"]);
@@ -211,8 +225,11 @@ fn the_next_segment_finishes_the_one_before() {
     part(&mut w, &a, 5, &[range(x, e.next(), 0, 5)], false).unwrap();
     part(&mut w, &a, 6, &[range(x, e, 0, 5)], false).unwrap();
     assert_eq!(w.segment(&a, 5).unwrap().dead_since_ms, Some(START_MS));
-    assert_eq!(part(&mut w, &a, 5, &[], true), Err(Refusal::SegmentFinished));
     assert_eq!(w.session(&a).commits.finished_below, 6);
+    // A late last part of the one before neither covers nor finishes anything.
+    assert_eq!(taken(part(&mut w, &a, 5, &[], true)), []);
+    assert!(w.segment(&a, 6).unwrap().under_way);
+    assert_eq!(w.session(&a).wal_start, FIRST_WAL_SEQ);
 }
 
 #[test]
@@ -277,4 +294,15 @@ fn only_segments_dead_for_the_grace_period_are_swept() {
     w.later(1);
     assert_eq!(w.run(&a, all), Ok(Answer::Swept(vec![dead])));
     assert_eq!(w.state.segments.keys().copied().collect::<Vec<_>>(), [used]);
+}
+
+#[test]
+fn the_largest_numbers_do_no_harm() {
+    let (mut w, [a]) = World::with(["a"]);
+    let (x, e) = w.opened(&a, "x");
+    assert_eq!(taken(w.commit(&a, u64::MAX, &[range(x, e, 0, u64::MAX)])), [true]);
+    only(w.run(&a, release(x, e, u64::MAX))).unwrap();
+    w.time_ms = u64::MAX;
+    w.run(&a, create_expiring("t", Expiry::Ttl(u64::MAX))).unwrap();
+    w.create_unborn(&a, "u");
 }

@@ -1,3 +1,5 @@
+//! Founding, registrations, fences, weights.
+
 use super::world::*;
 use crate::metadata::command::*;
 use crate::metadata::limits;

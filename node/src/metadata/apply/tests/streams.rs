@@ -1,3 +1,5 @@
+//! Names, creates, births.
+
 use super::world::*;
 use crate::metadata::command::*;
 use crate::metadata::limits;
@@ -169,4 +171,10 @@ fn only_the_owner_at_its_epoch_bears_a_stream() {
     assert_eq!(only_born(&mut w, &a, x, epoch.0), Ok(()));
     assert_eq!(w.stream(x).unborn_since_ms, None);
     assert_eq!(only_born(&mut w, &a, x, epoch.0), Ok(()));
+}
+
+/// There may be millions of them.
+#[test]
+fn a_stream_stays_small() {
+    assert!(size_of::<crate::metadata::state::Stream>() <= 152);
 }
