@@ -66,10 +66,21 @@ pub enum Outcome {
     /// Cut, timed out, 5xx: it may or may not have had effect.
     Unknown,
     Refused(Refusal),
-    Created { new: bool, next: u64, closed: bool },
-    Appended { duplicate: bool, next: u64, closed: bool },
+    Created {
+        new: bool,
+        next: u64,
+        closed: bool,
+    },
+    Appended {
+        duplicate: bool,
+        next: u64,
+        closed: bool,
+    },
     Deleted,
-    Found { next: u64, closed: bool },
+    Found {
+        next: u64,
+        closed: bool,
+    },
     Read(Reading),
 }
 
@@ -179,6 +190,12 @@ impl History {
     /// A copy of all so far.
     pub fn account(&self) -> Account {
         self.account.lock().unwrap().clone()
+    }
+
+    /// The same past, and a future of its own.
+    pub fn copy(&self) -> Self {
+        let account = Mutex::new(self.account());
+        Self { clock: AtomicU64::new(self.clock.load(Ordering::SeqCst)), account }
     }
 
     /// How many operations there are.

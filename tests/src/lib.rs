@@ -25,5 +25,6 @@ pub mod raw;
 pub mod record;
 pub mod recorded;
 pub mod rng;
+pub mod rounds;
 pub mod s3;
 pub mod wait;

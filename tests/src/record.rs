@@ -57,7 +57,11 @@ impl Record {
         }
         let elements: Vec<String> = (0..self.elements).map(|i| self.element(i)).collect();
         // One element is sent bare, which means the same.
-        if elements.len() == 1 { elements.concat().into() } else { format!("[{}]", elements.join(",")).into() }
+        if elements.len() == 1 {
+            elements.concat().into()
+        } else {
+            format!("[{}]", elements.join(",")).into()
+        }
     }
 
     /// How many offsets it spans.
@@ -152,7 +156,8 @@ fn parse_json(all: &[Arc<str>]) -> Result<Vec<Placed>, (u64, String)> {
             let text = all.get(k).map_or("the end", |t| &t[..]);
             (k as u64, format!("{why}: {}", String::from_utf8_lossy(head(text.as_bytes()))))
         };
-        let first: Element = serde_json::from_str(&all[at]).map_err(|_e| bad(at, "not an element of ours"))?;
+        let first: Element =
+            serde_json::from_str(&all[at]).map_err(|_e| bad(at, "not an element of ours"))?;
         let id = u64::from_str_radix(&first.id, 16).map_err(|_e| bad(at, "not an element of ours"))?;
         if first.i != 0 {
             return Err(bad(at, "a record's beginning is missing"));

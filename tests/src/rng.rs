@@ -13,7 +13,7 @@ impl Rng {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -23,7 +23,7 @@ impl Rng {
 
     /// A number below `n` (0 if `n` is 0).
     pub fn below(&mut self, n: u64) -> u64 {
-        if n == 0 { 0 } else { self.next() % n }
+        if n == 0 { 0 } else { self.bits() % n }
     }
 
     /// A number from `low` to `high`, both included.
@@ -43,7 +43,7 @@ impl Rng {
 
     /// An independent source: for a task of its own.
     pub fn fork(&mut self) -> Self {
-        Self(self.next())
+        Self(self.bits())
     }
 }
 

@@ -80,11 +80,17 @@ fn check_ceiling(case: &mut Case<'_>, life: &Life, claims: &[Claim], known: &Kno
 }
 
 fn check_closed(case: &mut Case<'_>, life: &Life, claims: &[Claim], known: &Known) {
-    let Some(first) = claims.iter().filter(|c| c.closed == Some(true)).min_by_key(|c| c.ended) else { return };
+    let Some(first) = claims.iter().filter(|c| c.closed == Some(true)).min_by_key(|c| c.ended) else {
+        return;
+    };
     let closed_at = first.ended;
     let closable = life_closers(case, life).iter().any(|&i| case.op(i).began < closed_at);
     if !closable {
-        case.report(Kind::PhantomClose, &life.name, format!("closed at {closed_at} though nobody asked for it"));
+        case.report(
+            Kind::PhantomClose,
+            &life.name,
+            format!("closed at {closed_at} though nobody asked for it"),
+        );
     }
     for c in claims {
         if c.closed == Some(false) && c.began > closed_at {

@@ -113,15 +113,15 @@ pub(super) fn check(case: &mut Case<'_>, life: &Life) -> Known {
 }
 
 fn rebuild(case: &mut Case<'_>, life: &Life) -> Canon {
-    let mut canon =
-        if life.json { Canon::Json(Cells::default()) } else { Canon::Bytes(Cells(Vec::new())) };
+    let mut canon = if life.json { Canon::Json(Cells::default()) } else { Canon::Bytes(Cells(Vec::new())) };
     let readings = || life.ops.iter().map(|&i| case.op(i)).filter_map(|op| Some((op, reading(op)?)));
     let seen = MaxBefore::new(readings().map(|(op, r)| (op.ended, r.next)).collect());
     let mut broken = Vec::new();
     for (op, reading) in readings() {
         let shrunk = reading.up_to_date && seen.at(op.began).is_some_and(|s| s > reading.next);
         if reading.from + reading.content.len() != reading.next {
-            let m = format!("read {} from {}, next offset {}", reading.content.len(), reading.from, reading.next);
+            let m =
+                format!("read {} from {}, next offset {}", reading.content.len(), reading.from, reading.next);
             broken.push((Kind::BadOffsets, m));
         } else if let Some(at) = canon.observe(reading, shrunk) {
             let m = format!("a reading that began at {} differs from earlier ones at offset {at}", op.began);

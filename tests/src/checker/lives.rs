@@ -130,14 +130,7 @@ fn walk(case: &mut Case<'_>, name: &Arc<str>, ops: &[usize]) -> Vec<Life> {
     lives
 }
 
-fn step(
-    case: &mut Case<'_>,
-    name: &Arc<str>,
-    lives: &mut Vec<Life>,
-    now: Now,
-    i: usize,
-    what: Says,
-) -> Now {
+fn step(case: &mut Case<'_>, name: &Arc<str>, lives: &mut Vec<Life>, now: Now, i: usize, what: Says) -> Now {
     let op = case.op(i);
     let settled = case.account.settled(op);
     let begin = |sure_from| Life {
@@ -190,7 +183,8 @@ fn step(
         }
         (Says::PerhapsDead, _) => now,
         (Says::Exists, Now::Absent) => {
-            let m = format!("{:?} at {} says it exists, though deleted or never created", op.action, op.began);
+            let m =
+                format!("{:?} at {} says it exists, though deleted or never created", op.action, op.began);
             case.report(Kind::GhostStream, name, m);
             now
         }
@@ -205,7 +199,8 @@ fn step(
         }
         (Says::Exists, Now::Alive(_)) | (Says::Missing, Now::Absent) | (Says::Nothing, _) => now,
         (Says::Missing, Now::Alive(k)) => {
-            let m = format!("{:?} at {} says it is absent, though created and not deleted", op.action, op.began);
+            let m =
+                format!("{:?} at {} says it is absent, though created and not deleted", op.action, op.began);
             case.report(Kind::LostStream, name, m);
             lives[k].sure_until = lives[k].sure_until.min(op.began);
             lives[k].death = op.ended;

@@ -7,8 +7,8 @@
 mod claims;
 mod content;
 mod lives;
-mod producers;
 mod prefix;
+mod producers;
 #[cfg(test)]
 mod tests;
 

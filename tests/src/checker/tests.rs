@@ -9,7 +9,7 @@ use model::{Bug, run};
 
 #[test]
 fn honest_runs_pass() {
-    for seed in 0..300 {
+    for seed in 0..200 {
         let (account, _) = run(seed, None);
         let found = check(&account);
         assert!(found.is_empty(), "seed {seed}: {}", found[0]);
@@ -48,7 +48,7 @@ fn every_bug_is_found() {
     let mut missed = Vec::new();
     for &(bug, kinds) in BUGS {
         let (mut fired, mut unseen) = (0, Vec::new());
-        for seed in 0..400 {
+        for seed in 0..150 {
             let (account, did) = run(seed, Some(bug));
             if !did {
                 continue;

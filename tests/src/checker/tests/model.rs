@@ -246,8 +246,7 @@ impl World {
     }
 
     fn take_effect(&mut self) {
-        let waiting: Vec<usize> =
-            (0..self.open.len()).filter(|&i| self.open[i].outcome.is_none()).collect();
+        let waiting: Vec<usize> = (0..self.open.len()).filter(|&i| self.open[i].outcome.is_none()).collect();
         if waiting.is_empty() {
             return;
         }
@@ -348,13 +347,12 @@ impl World {
         } else if !s.closed && !self.asked_to_close(k) && self.strikes(Bug::CloseUnasked, 2) {
             s.closed = true;
         }
-        if sending_on && s.producers.values().any(|&n| n > 0) && !s.closed {
-            if self.strikes(Bug::ForgetProducers, 2) {
-                s.producers.clear();
-                self.slots[k].stream = Some(s);
-                self.probe_producer(k);
-                return;
-            }
+        let counted = sending_on && s.producers.values().any(|&n| n > 0) && !s.closed;
+        if counted && self.strikes(Bug::ForgetProducers, 2) {
+            s.producers.clear();
+            self.slots[k].stream = Some(s);
+            self.probe_producer(k);
+            return;
         }
         if s.seq > 0 && s.seq == seq && !s.closed && self.bug == Some(Bug::ForgetSequence) {
             let known = self.acked_seq(k) >= seq;
