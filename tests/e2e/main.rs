@@ -14,3 +14,4 @@ mod idle;
 mod outage;
 mod protocol;
 mod shutdown;
+mod steady;

@@ -65,39 +65,40 @@ pub fn files(root: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What may happen to a file.
+/// What may happen to a file. Places are meant within the part in use: preallocated zeros at the end do not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Damage {
     /// Cut to nothing.
     Empty,
     /// The second half is gone.
     Half,
-    /// The last byte is gone.
+    /// The last byte is gone, and what was preallocated behind it.
     LastByte,
-    /// Bytes that nobody wrote follow the end.
-    GarbageAfter,
+    /// Bytes that nobody acknowledged follow the end, as after a torn write.
+    TornTail,
     /// The middle has other bytes.
-    GarbageMiddle,
+    Middle,
     /// The file is gone.
     Gone,
 }
 
 impl Damage {
     pub const ALL: [Self; 6] =
-        [Self::Empty, Self::Half, Self::LastByte, Self::GarbageAfter, Self::GarbageMiddle, Self::Gone];
+        [Self::Empty, Self::Half, Self::LastByte, Self::TornTail, Self::Middle, Self::Gone];
 
     /// Does it.
     pub fn to(self, file: &Path) -> io::Result<()> {
         let mut bytes = fs::read(file)?;
+        let used = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
         match self {
             Self::Empty => bytes.clear(),
-            Self::Half => bytes.truncate(bytes.len() / 2),
-            Self::LastByte => bytes.truncate(bytes.len().saturating_sub(1)),
-            Self::GarbageAfter => bytes.extend((0..997u32).map(|i| (i * 131 % 251) as u8)),
-            Self::GarbageMiddle => {
-                let (start, end) = (bytes.len() / 2, bytes.len());
-                bytes[start..end.min(start + 64)].iter_mut().for_each(|b| *b ^= 0x5A);
+            Self::Half => bytes.truncate(used / 2),
+            Self::LastByte => bytes.truncate(used.saturating_sub(1)),
+            Self::TornTail => {
+                let garbage = (0..997_u32).map(|i| (i * 131 % 251) as u8);
+                bytes.splice(used..bytes.len().min(used + 997), garbage);
             }
+            Self::Middle => bytes[used / 2..used.min(used / 2 + 64)].iter_mut().for_each(|b| *b ^= 0x5A),
             Self::Gone => return fs::remove_file(file),
         }
         fs::write(file, bytes)

@@ -110,8 +110,9 @@ impl Setup {
 
     /// Starts a process that is to refuse, and gives its exit status and what it said.
     pub async fn refused(&self) -> Result<(ExitStatus, String)> {
+        let log = self.data.with_extension("stderr");
+        let before = fs::metadata(log).map_or(0, |m| m.len() as usize);
         let mut node = self.spawn()?;
-        let before = fs::metadata(&node.log)?.len() as usize;
         let status = node.exit(PATIENCE).await?;
         let said = fs::read(&node.log)?;
         Ok((status, String::from_utf8_lossy(&said[before.min(said.len())..]).into_owned()))

@@ -214,6 +214,7 @@ fn outcome(answer: Result<Answer, Failure>, success: impl Fn(&Answer) -> Option<
         409 if answer.flag("stream-closed") => {
             Outcome::Refused(Refusal::Closed { next: answer.next().unwrap_or(0) })
         }
+        200..=299 => panic!("no such answer is in the protocol: {answer:?}"),
         503 | 429 => Outcome::Refused(Refusal::Unavailable),
         status @ (300..=499) => Outcome::Refused(Refusal::Other(status)),
         _ => Outcome::Unknown,

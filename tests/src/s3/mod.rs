@@ -5,6 +5,8 @@
 
 mod faults;
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -69,6 +71,11 @@ impl FakeS3 {
             .env("AWS_REGION", "us-east-1")
             .env("AWS_ACCESS_KEY_ID", "test")
             .env("AWS_SECRET_ACCESS_KEY", "test")
+    }
+
+    /// `host:port` of its endpoint.
+    pub fn address(&self) -> String {
+        self.address.to_string()
     }
 
     /// From now on these faults.
