@@ -5,14 +5,80 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use tokio::time::Instant;
 use weir_tests::files::{Scratch, files};
 use weir_tests::load::Shape;
 use weir_tests::node::{Setup, aborted, has_fault_points};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::rounds::{Rounds, hurried};
+use weir_tests::s3::FakeS3;
 
-/// Every fault point of the node, and at which passes it is tried.
-const POINTS: &[(&str, &[u32])] = &[];
+/// What the armed process starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scene {
+    /// An empty directory.
+    Founding,
+    /// A directory whose process was killed under load, and a local store.
+    Local,
+    /// The same with a bucket.
+    Bucket,
+}
+
+use Scene::{Bucket, Founding, Local};
+
+/// Every fault point of the node, where it is reached, and at which passes it is tried.
+const POINTS: &[(&str, Scene, &[u32])] = &[
+    ("founding.log_founded", Founding, &[1]),
+    ("founding.identity_written", Founding, &[1]),
+    ("founding.bucket_written", Founding, &[1]),
+    ("metadata.vote.saved", Founding, &[1]),
+    ("metadata.vote.saved", Local, &[1]),
+    ("metadata.log.append.before_sync", Founding, &[1]),
+    ("metadata.log.append.before_sync", Local, &[1, 9]),
+    ("metadata.log.append.synced", Local, &[1, 2, 9]),
+    ("metadata.log.before_purge", Local, &[1]),
+    ("metadata.snapshot.written", Local, &[1, 2]),
+    ("metadata.snapshot.renamed", Local, &[1, 2]),
+    ("recovery.claimed", Local, &[1]),
+    ("recovery.sealed", Local, &[1]),
+    ("recovery.uploaded", Local, &[1]),
+    ("recovery.committed", Local, &[1]),
+    ("recovery.recovered", Local, &[1]),
+    ("recovery.sealed", Bucket, &[1]),
+    ("recovery.committed", Bucket, &[1]),
+    ("open.before_load", Local, &[1, 3]),
+    ("create.before_birth", Local, &[1, 2]),
+    ("delete.before_propose", Local, &[1]),
+    ("flush.before_upload", Local, &[1, 3]),
+    ("flush.after_upload", Local, &[1, 3]),
+    ("commit.before_propose", Local, &[1, 3]),
+    ("commit.after_propose", Local, &[1, 3]),
+    ("flush.before_trim", Local, &[1, 3]),
+    ("release.before_propose", Local, &[1]),
+    ("release.after_propose", Local, &[1]),
+    ("sweep.forgotten", Local, &[1]),
+    ("wal.ack.before", Local, &[1, 40]),
+    ("wal.local.created", Local, &[1]),
+    ("wal.local.write.before", Local, &[1, 25]),
+    ("wal.local.write.after", Local, &[1, 25]),
+    ("wal.local.sync.after", Local, &[1, 25]),
+    ("wal.local.rotate.before", Local, &[1]),
+    ("wal.local.rotate.renamed", Local, &[1]),
+    ("wal.local.rotate.after", Local, &[1]),
+    ("wal.local.spare.fill", Local, &[1]),
+    ("wal.local.trim", Local, &[1]),
+    ("wal.local.trim.recycled", Local, &[1]),
+    ("wal.local.seal.before", Local, &[1]),
+    ("wal.local.seal.created", Local, &[1]),
+    ("wal.local.seal.written", Local, &[1]),
+    ("wal.local.end.before", Local, &[1]),
+    ("wal.local.end.after", Local, &[1]),
+    ("wal.object.put.before", Bucket, &[1, 15]),
+    ("wal.object.put.after", Bucket, &[1, 15]),
+    ("wal.object.seal.before", Bucket, &[1]),
+    ("wal.object.seal.after", Bucket, &[1]),
+    ("wal.object.trim", Bucket, &[1]),
+];
 
 /// The names in the node's source.
 fn in_source() -> BTreeSet<String> {
@@ -29,7 +95,7 @@ fn in_source() -> BTreeSet<String> {
 
 #[test]
 fn the_table_has_every_point_of_the_source() {
-    let table: BTreeSet<String> = POINTS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let table: BTreeSet<String> = POINTS.iter().map(|(name, ..)| (*name).to_owned()).collect();
     assert_eq!(table, in_source(), "left: this table, right: node/src");
 }
 
@@ -39,10 +105,13 @@ async fn an_abort_at_any_point_loses_nothing() {
     let seed = seed();
     let mut rng = Rng::new(seed);
     let mut failed = Vec::new();
-    for &(name, passes) in POINTS {
+    let only = std::env::var("WEIR_POINT").unwrap_or_default();
+    for &(name, scene, passes) in POINTS.iter().filter(|(name, ..)| name.contains(&only)) {
         for &pass in passes {
-            let verdict = abort_at(name, pass, rng.fork()).await;
-            if let Err(e) = verdict.with_context(|| format!("at {name}:{pass}")) {
+            let since = Instant::now();
+            let verdict = abort_at(name, scene, pass, rng.fork()).await;
+            println!("{name}:{pass} {scene:?}: {:.1} s", since.elapsed().as_secs_f64());
+            if let Err(e) = verdict.with_context(|| format!("at {name}:{pass}, {scene:?}")) {
                 failed.push(format!("{e:#}"));
             }
         }
@@ -50,13 +119,26 @@ async fn an_abort_at_any_point_loses_nothing() {
     assert!(failed.is_empty(), "replay with WEIR_SEED={seed}\n{}", failed.join("\n\n"));
 }
 
-async fn abort_at(name: &str, pass: u32, rng: Rng) -> Result<()> {
+async fn abort_at(name: &str, scene: Scene, pass: u32, mut rng: Rng) -> Result<()> {
     let scratch = Scratch::new();
-    let setup = hurried(Setup::new(scratch.path("data")));
-    // A killed session first, so that the armed process has something to recover.
-    let mut rounds = Rounds::begin(setup.clone(), Shape::default(), rng).await?;
-    rounds.load_and_kill().await?;
-    rounds.setup = setup.clone().env("WEIR_FAULT_POINT", format!("{name}:{pass}"));
+    let bucket = FakeS3::start(rng.bits()).await;
+    let setup = match scene {
+        Bucket => bucket.setup(scratch.path("data")),
+        Founding | Local => Setup::new(scratch.path("data")),
+    };
+    let setup = hurried(setup);
+    let armed = setup.clone().env("WEIR_FAULT_POINT", format!("{name}:{pass}"));
+    let shape = Shape { delete_one_in: 20, large: 400_000, ..Shape::default() };
+    let mut rounds = match scene {
+        Founding => Rounds::over(armed, shape, rng),
+        Local | Bucket => {
+            // A killed session first, so that the armed process has something to recover.
+            let mut rounds = Rounds::begin(setup.clone(), shape, rng).await?;
+            rounds.load_and_kill().await?;
+            rounds.setup = armed;
+            rounds
+        }
+    };
     load_until_abort(&mut rounds).await?;
     rounds.setup = setup;
     rounds.restart_and_verify().await

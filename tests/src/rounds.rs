@@ -28,24 +28,32 @@ pub fn hurried(setup: Setup) -> Setup {
 pub struct Rounds {
     pub setup: Setup,
     pub load: Arc<Load>,
-    pub node: Node,
+    /// Between rounds, the one that runs.
+    pub node: Option<Node>,
     pub rng: Rng,
 }
 
 impl Rounds {
-    /// The first start, on an empty directory.
-    pub async fn begin(setup: Setup, shape: Shape, mut rng: Rng) -> Result<Self> {
+    /// An empty directory and no process.
+    pub fn over(setup: Setup, shape: Shape, mut rng: Rng) -> Self {
         let load = Load::new(rng.below(1 << 30), shape);
-        let node = setup.start().await?;
-        Ok(Self { setup, load, node, rng })
+        Self { setup, load, node: None, rng }
+    }
+
+    /// The first start, on an empty directory.
+    pub async fn begin(setup: Setup, shape: Shape, rng: Rng) -> Result<Self> {
+        let mut rounds = Self::over(setup, shape, rng);
+        rounds.node = Some(rounds.setup.start().await?);
+        Ok(rounds)
     }
 
     /// Load for a random time, and SIGKILL in the middle of it.
     pub async fn load_and_kill(&mut self) -> Result<()> {
-        let address = self.node.addresses().await?.client;
+        let mut node = self.node.take().context("a round begins with a node")?;
+        let address = node.addresses().await?.client;
         let running = self.load.run(&address, &mut self.rng);
         sleep(Duration::from_millis(self.rng.between(50, 400))).await;
-        self.node.kill();
+        node.kill();
         self.load.history.died();
         running.stop().await;
         Ok(())
@@ -62,10 +70,13 @@ impl Rounds {
 
     /// Starts a process, and holds it to everything that was acknowledged.
     pub async fn restart_and_verify(&mut self) -> Result<()> {
-        self.node = self.setup.start().await?;
-        let address = self.node.addresses().await?.client;
+        let mut node = self.setup.start().await?;
+        let address = node.addresses().await?.client;
         let verdict = self.load.verify(&address, &mut self.rng).await;
-        verdict.with_context(|| format!("--- the node's last words ---\n{}", self.node.log_tail()))
+        let words = || format!("--- the node's last words ---\n{}", node.log_tail());
+        verdict.with_context(words)?;
+        self.node = Some(node);
+        Ok(())
     }
 }
 
