@@ -1,0 +1,169 @@
+//! The table of fault points: for each, a process that aborts exactly there, and a start after it that has everything.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::time::Instant;
+use weir_tests::files::{Scratch, files};
+use weir_tests::load::Shape;
+use weir_tests::node::{Setup, aborted, has_fault_points};
+use weir_tests::rng::{Rng, seed};
+use weir_tests::rounds::{Rounds, hurried};
+use weir_tests::s3::FakeS3;
+
+/// What the armed process starts from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scene {
+    /// An empty directory.
+    Founding,
+    /// A directory whose process was killed under load, and a local store.
+    Local,
+    /// The same with a bucket.
+    Bucket,
+}
+
+use Scene::{Bucket, Founding, Local};
+
+/// Every fault point of the node, where it is reached, and at which passes it is tried.
+const POINTS: &[(&str, Scene, &[u32])] = &[
+    ("founding.log_founded", Founding, &[1]),
+    ("founding.identity_written", Founding, &[1]),
+    ("founding.bucket_written", Founding, &[1]),
+    ("metadata.vote.saved", Founding, &[1]),
+    ("metadata.vote.saved", Local, &[1]),
+    ("metadata.log.append.before_sync", Founding, &[1]),
+    ("metadata.log.append.before_sync", Local, &[1, 9]),
+    ("metadata.log.append.synced", Local, &[1, 2, 9]),
+    ("metadata.log.before_purge", Local, &[1]),
+    ("metadata.snapshot.written", Local, &[1, 2]),
+    ("metadata.snapshot.renamed", Local, &[1, 2]),
+    ("recovery.claimed", Local, &[1]),
+    ("recovery.sealed", Local, &[1]),
+    ("recovery.uploaded", Local, &[1]),
+    ("recovery.committed", Local, &[1]),
+    ("recovery.recovered", Local, &[1]),
+    ("recovery.sealed", Bucket, &[1]),
+    ("recovery.committed", Bucket, &[1]),
+    ("open.before_load", Local, &[1, 3]),
+    ("create.before_birth", Local, &[1, 2]),
+    ("delete.before_propose", Local, &[1]),
+    ("flush.before_upload", Local, &[1, 3]),
+    ("flush.after_upload", Local, &[1, 3]),
+    ("commit.before_propose", Local, &[1, 3]),
+    ("commit.after_propose", Local, &[1, 3]),
+    ("flush.before_trim", Local, &[1, 3]),
+    ("release.before_propose", Local, &[1]),
+    ("release.after_propose", Local, &[1]),
+    ("sweep.forgotten", Local, &[1]),
+    ("wal.ack.before", Local, &[1, 40]),
+    ("wal.local.created", Local, &[1]),
+    ("wal.local.write.before", Local, &[1, 25]),
+    ("wal.local.write.after", Local, &[1, 25]),
+    ("wal.local.sync.after", Local, &[1, 25]),
+    ("wal.local.rotate.before", Local, &[1]),
+    ("wal.local.rotate.renamed", Local, &[1]),
+    ("wal.local.rotate.after", Local, &[1]),
+    ("wal.local.spare.fill", Local, &[1]),
+    ("wal.local.trim", Local, &[1]),
+    ("wal.local.trim.recycled", Local, &[1]),
+    ("wal.local.seal.before", Local, &[1]),
+    ("wal.local.seal.created", Local, &[1]),
+    ("wal.local.seal.written", Local, &[1]),
+    ("wal.local.end.before", Local, &[1]),
+    ("wal.local.end.after", Local, &[1]),
+    ("wal.object.put.before", Bucket, &[1, 15]),
+    ("wal.object.put.after", Bucket, &[1, 15]),
+    ("wal.object.seal.before", Bucket, &[1]),
+    ("wal.object.seal.after", Bucket, &[1]),
+    ("wal.object.trim", Bucket, &[1]),
+];
+
+/// The names in the node's source.
+fn in_source() -> BTreeSet<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../node/src");
+    let mut found = BTreeSet::new();
+    for file in files(&root).unwrap() {
+        let text = std::fs::read_to_string(root.join(file)).unwrap();
+        for part in text.split("fault::point(\"").skip(1) {
+            found.insert(part.split('"').next().unwrap().to_owned());
+        }
+    }
+    found
+}
+
+#[test]
+fn the_table_has_every_point_of_the_source() {
+    let table: BTreeSet<String> = POINTS.iter().map(|(name, ..)| (*name).to_owned()).collect();
+    assert_eq!(table, in_source(), "left: this table, right: node/src");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_abort_at_any_point_loses_nothing() {
+    assert!(has_fault_points(), "build the node with --features fault-points");
+    let seed = seed();
+    let mut rng = Rng::new(seed);
+    let mut failed = Vec::new();
+    let only = std::env::var("WEIR_POINT").unwrap_or_default();
+    for &(name, scene, passes) in POINTS.iter().filter(|(name, ..)| name.contains(&only)) {
+        for &pass in passes {
+            let since = Instant::now();
+            let verdict = abort_at(name, scene, pass, rng.fork()).await;
+            println!("{name}:{pass} {scene:?}: {:.1} s", since.elapsed().as_secs_f64());
+            if let Err(e) = verdict.with_context(|| format!("at {name}:{pass}, {scene:?}")) {
+                failed.push(format!("{e:#}"));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "replay with WEIR_SEED={seed}\n{}", failed.join("\n\n"));
+}
+
+async fn abort_at(name: &str, scene: Scene, pass: u32, mut rng: Rng) -> Result<()> {
+    let scratch = Scratch::new();
+    let bucket = FakeS3::start(rng.bits()).await;
+    let setup = match scene {
+        Bucket => bucket.setup(scratch.path("data")),
+        Founding | Local => Setup::new(scratch.path("data")),
+    };
+    let setup = hurried(setup);
+    let armed = setup.clone().env("WEIR_FAULT_POINT", format!("{name}:{pass}"));
+    let shape = Shape { delete_one_in: 20, large: 400_000, ..Shape::default() };
+    let mut rounds = match scene {
+        Founding => Rounds::over(armed, shape, rng),
+        Local | Bucket => {
+            // A killed session first, so that the armed process has something to recover.
+            let mut rounds = Rounds::begin(setup.clone(), shape, rng).await?;
+            rounds.load_and_kill().await?;
+            rounds.setup = armed;
+            rounds
+        }
+    };
+    load_until_abort(&mut rounds).await?;
+    rounds.setup = setup;
+    rounds.restart_and_verify().await
+}
+
+/// Runs the armed process through start, load and, if it still lives, SIGTERM.
+async fn load_until_abort(rounds: &mut Rounds) -> Result<()> {
+    let mut node = rounds.setup.spawn()?;
+    let mut served = None;
+    if let Ok(addresses) = node.ready(Duration::from_secs(20)).await {
+        let running = rounds.load.run(&addresses.client, &mut rounds.rng);
+        served = Some(node.exit(Duration::from_secs(8)).await);
+        if let Some(Err(_lives)) = &served {
+            served = Some(node.terminate(Duration::from_secs(30)).await);
+        }
+        running.stop().await;
+    }
+    let status = match served {
+        Some(status) => status?,
+        None => node.exit(Duration::from_secs(5)).await?,
+    };
+    rounds.load.history.died();
+    if status.success() {
+        bail!("never reached");
+    }
+    ensure!(aborted(status), "ended by {status}, not by the fault point\n{}", node.log_tail());
+    Ok(())
+}

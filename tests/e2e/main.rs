@@ -1,0 +1,17 @@
+//! End-to-end tests against real processes: one file per promise.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "test code stands outside of the node's doors to time, sockets and tasks"
+)]
+
+mod disk;
+mod identity;
+mod idle;
+mod outage;
+mod protocol;
+mod shutdown;
+mod steady;

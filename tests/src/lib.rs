@@ -1,0 +1,30 @@
+//! The harness: starts nodes as processes, loads them, breaks them, and checks what clients were promised.
+//!
+//! Invariant: everything waits on conditions, nothing on time alone; every random choice follows from a seed that a
+//! failure prints; and the judge ([`checker`]) knows only what clients saw ([`history`]), never a node's inside.
+//!
+//! ```text
+//! e2e, crash → rounds → load → recorded → {client, history} ; checker → {history, record} ; node, s3, files, raw
+//! ```
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "the harness is test code and stands outside of the node's doors to time, sockets and tasks"
+)]
+
+pub mod checker;
+pub mod client;
+pub mod files;
+pub mod history;
+pub mod load;
+pub mod node;
+pub mod raw;
+pub mod record;
+pub mod recorded;
+pub mod rng;
+pub mod rounds;
+pub mod s3;
+pub mod wait;

@@ -1,0 +1,135 @@
+//! After a restart: settles what is unsure, asks again what was acknowledged, reads everything back, and judges.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+
+use super::Load;
+use super::slot::{Belief, Slot};
+use crate::checker;
+use crate::history::{Outcome, Refusal};
+use crate::record::Record;
+use crate::recorded::{Append, Recorded};
+use crate::rng::Rng;
+use crate::wait;
+
+/// How long a ready node may still answer 503 for one stream.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+impl Load {
+    /// Everything that a client may still hold the node to. Fails with each broken promise.
+    pub async fn verify(&self, address: &str, rng: &mut Rng) -> Result<()> {
+        let client = self.recorded(address);
+        for slot in &self.slots {
+            self.settle(&client, slot).await?;
+        }
+        for slot in &self.slots {
+            self.ask_again(&client, slot, rng).await?;
+            read_back(&client, slot).await?;
+        }
+        self.judge()
+    }
+
+    /// Every open stream takes an append, within a time: none is stuck.
+    pub async fn touch_all(&self, address: &str, rng: &mut Rng) -> Result<()> {
+        let client = self.recorded(address);
+        for slot in &self.slots {
+            let what = format!("an append to {}", slot.name.text);
+            wait::until(&what, PATIENCE, || {
+                let append = Append { record: Some(self.record(rng)), ..Append::default() };
+                let (client, slot) = (&client, slot);
+                async move {
+                    let settled = match client.append(&slot.name, &append).await {
+                        Outcome::Refused(Refusal::Missing | Refusal::Closed { .. }) => true,
+                        outcome => matches!(outcome, Outcome::Appended { .. }),
+                    };
+                    Ok(settled.then_some(()))
+                }
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Appends large records until the node says that it cannot take more for now.
+    pub async fn press_until_refused(&self, address: &str, rng: &mut Rng, deadline: Duration) -> Result<()> {
+        let client = self.recorded(address);
+        let end = tokio::time::Instant::now() + deadline;
+        while tokio::time::Instant::now() < end {
+            let slot = &self.slots[rng.index(self.slots.len())];
+            let record = Some(Record { pad: 500_000, elements: 1, ..self.record(rng) });
+            let outcome = client.append(&slot.name, &Append { record, ..Append::default() }).await;
+            if matches!(outcome, Outcome::Unknown | Outcome::Refused(Refusal::Unavailable | Refusal::NotSent))
+            {
+                return Ok(());
+            }
+        }
+        bail!("still taking appends after {deadline:?}")
+    }
+
+    /// The verdict on what clients have seen so far.
+    pub fn judge(&self) -> Result<()> {
+        let found = checker::check(&self.history.account());
+        if found.is_empty() {
+            return Ok(());
+        }
+        let shown: Vec<String> = found.iter().take(12).map(ToString::to_string).collect();
+        bail!("{} broken promises:\n{}", found.len(), shown.join("\n"))
+    }
+
+    /// Looks whether the stream is there; a 503 is only for a while.
+    async fn settle(&self, client: &Recorded, slot: &Slot) -> Result<()> {
+        let what = format!("an answer for {}", slot.name.text);
+        let outcome = wait::until(&what, PATIENCE, || async {
+            let outcome = client.head(&slot.name).await;
+            let wait = matches!(
+                outcome,
+                Outcome::Unknown | Outcome::Refused(Refusal::Unavailable | Refusal::NotSent)
+            );
+            Ok((!wait).then_some(outcome))
+        })
+        .await?;
+        slot.believe(match outcome {
+            Outcome::Found { closed: true, .. } => Belief::Closed,
+            Outcome::Found { .. } => Belief::Open,
+            Outcome::Refused(Refusal::Missing) => Belief::Absent,
+            other => bail!("HEAD of {} after a restart: {other:?}", slot.name.text),
+        });
+        Ok(())
+    }
+
+    /// Producers repeat what was acknowledged and what was not; old sequence numbers are tried.
+    async fn ask_again(&self, client: &Recorded, slot: &Slot, rng: &mut Rng) -> Result<()> {
+        for producer in &slot.producers {
+            let mut producer = producer.lock().await;
+            if slot.belief() == Belief::Open && producer.waiting.is_some() {
+                let outcome = self.send_waiting(client, slot, &mut producer).await;
+                let settled = producer.waiting.is_none();
+                ensure!(settled, "a retry on {} after a restart: {outcome:?}", slot.name.text);
+            }
+            // On a closed stream only the request that closed it is still known as a duplicate.
+            if let Some(accepted) = producer.accepted.clone().filter(|_| slot.belief() == Belief::Open) {
+                let outcome = client.append(&slot.name, &accepted).await;
+                let repeated = matches!(outcome, Outcome::Appended { duplicate: true, .. });
+                ensure!(repeated, "an accepted request on {} again: {outcome:?}", slot.name.text);
+            }
+        }
+        let sequence = slot.sequence.lock().await;
+        if let (Belief::Open, Some(seq)) = (slot.belief(), sequence.accepted) {
+            let (record, seq) = (Some(self.record(rng)), Some(seq));
+            client.append(&slot.name, &Append { record, seq, ..Append::default() }).await;
+        }
+        Ok(())
+    }
+}
+
+async fn read_back(client: &Recorded, slot: &Slot) -> Result<()> {
+    let outcome = client.read_all(&slot.name, 0).await;
+    let absent = slot.belief() == Belief::Absent;
+    match outcome {
+        Outcome::Read(r) if r.up_to_date || r.closed => slot.saw(r.next),
+        Outcome::Refused(Refusal::Missing) if absent => {}
+        other => bail!("reading {} back: {other:?}", slot.name.text),
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Rounds of load, sudden death and reckoning over one data directory.
+//!
+//! A round begins with a verified node and ends with one: its history holds everything since the directory was made.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::time::{Instant, sleep};
+
+use crate::load::{Load, Shape};
+use crate::node::{Node, Setup};
+use crate::rng::Rng;
+use std::sync::Arc;
+
+/// Small sizes and short times, so that rounds of a second see segments, releases and trims.
+pub fn hurried(setup: Setup) -> Setup {
+    setup
+        .flag("long-poll-timeout", "200ms")
+        .flag("segment-objects", 24)
+        .flag("segment-age", "150ms")
+        .flag("segment-bytes", "128KiB")
+        .flag("wal-object-bytes", "64KiB")
+        .flag("idle-release", "150ms")
+        .flag("max-read-chunk", "64KiB")
+}
+
+/// One data directory under fire.
+pub struct Rounds {
+    pub setup: Setup,
+    pub load: Arc<Load>,
+    /// Between rounds, the one that runs.
+    pub node: Option<Node>,
+    pub rng: Rng,
+}
+
+impl Rounds {
+    /// An empty directory and no process.
+    pub fn over(setup: Setup, shape: Shape, mut rng: Rng) -> Self {
+        let load = Load::new(rng.below(1 << 30), shape);
+        Self { setup, load, node: None, rng }
+    }
+
+    /// The first start, on an empty directory.
+    pub async fn begin(setup: Setup, shape: Shape, rng: Rng) -> Result<Self> {
+        let mut rounds = Self::over(setup, shape, rng);
+        rounds.node = Some(rounds.setup.start().await?);
+        Ok(rounds)
+    }
+
+    /// Load for a random time, and SIGKILL in the middle of it.
+    pub async fn load_and_kill(&mut self) -> Result<()> {
+        let mut node = self.node.take().context("a round begins with a node")?;
+        let address = node.addresses().await?.client;
+        let running = self.load.run(&address, &mut self.rng);
+        sleep(Duration::from_millis(self.rng.between(50, 400))).await;
+        node.kill();
+        self.load.history.died();
+        running.stop().await;
+        Ok(())
+    }
+
+    /// Starts a process and kills it somewhere in its start.
+    pub async fn start_and_kill(&mut self) -> Result<()> {
+        let mut node = self.setup.spawn()?;
+        sleep(Duration::from_micros(self.rng.between(0, 150_000))).await;
+        node.kill();
+        self.load.history.died();
+        Ok(())
+    }
+
+    /// Starts a process, and holds it to everything that was acknowledged.
+    pub async fn restart_and_verify(&mut self) -> Result<()> {
+        let mut node = self.setup.start().await?;
+        let address = node.addresses().await?.client;
+        let verdict = self.load.verify(&address, &mut self.rng).await;
+        let words = || format!("--- the node's last words ---\n{}", node.log_tail());
+        verdict.with_context(words)?;
+        self.node = Some(node);
+        Ok(())
+    }
+}
+
+/// How many rounds, and how long they took.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub rounds: u64,
+    pub longest: Duration,
+    pub total: Duration,
+}
+
+impl Tally {
+    /// Counts one round.
+    pub fn add(&mut self, since: Instant) {
+        let took = since.elapsed();
+        self.rounds += 1;
+        self.longest = self.longest.max(took);
+        self.total += took;
+    }
+}

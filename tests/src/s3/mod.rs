@@ -1,0 +1,152 @@
+//! A bucket in this process that speaks enough of S3 for object_store, and fails on demand.
+//!
+//! It outlives the nodes that a test kills, as a real bucket would. Puts are atomic and put-if-absent is honoured,
+//! unless [`Faults`] say otherwise.
+
+mod faults;
+mod requests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+pub use faults::{Faults, Outage};
+
+use crate::node::Setup;
+use crate::rng::Rng;
+
+/// The bucket's name in URLs.
+pub const BUCKET: &str = "weir";
+
+/// A running bucket; it goes away with this handle.
+#[derive(Debug)]
+pub struct FakeS3 {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    objects: Mutex<BTreeMap<String, Bytes>>,
+    faults: Mutex<Faults>,
+    rng: Mutex<Rng>,
+    /// Puts that take effect after their answer.
+    late: Mutex<JoinSet<()>>,
+    puts: Mutex<u64>,
+}
+
+impl FakeS3 {
+    /// A bucket without objects and faults; `seed` decides which requests a fault hits.
+    pub async fn start(seed: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            objects: Mutex::default(),
+            faults: Mutex::new(Faults::default()),
+            rng: Mutex::new(Rng::new(seed)),
+            late: Mutex::default(),
+            puts: Mutex::new(0),
+        });
+        let server = tokio::spawn(serve(listener, shared.clone()));
+        Self { address, shared, server }
+    }
+
+    /// A node that keeps its records here.
+    pub fn setup(&self, data: impl Into<std::path::PathBuf>) -> Setup {
+        Setup::new(data)
+            .flag("store", format!("s3://{BUCKET}/test"))
+            .env("AWS_ENDPOINT_URL", format!("http://{}", self.address))
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+    }
+
+    /// `host:port` of its endpoint.
+    pub fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// From now on these faults.
+    pub fn set(&self, faults: Faults) {
+        *self.shared.faults.lock().unwrap() = faults;
+    }
+
+    /// All keys.
+    pub fn keys(&self) -> Vec<String> {
+        self.shared.objects.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// One object.
+    pub fn get(&self, key: &str) -> Option<Bytes> {
+        self.shared.objects.lock().unwrap().get(key).cloned()
+    }
+
+    /// Puts or replaces an object, behind the node's back.
+    pub fn put(&self, key: &str, value: Bytes) {
+        self.shared.objects.lock().unwrap().insert(key.to_owned(), value);
+    }
+
+    /// Removes an object, behind the node's back.
+    pub fn remove(&self, key: &str) {
+        self.shared.objects.lock().unwrap().remove(key);
+    }
+
+    /// How many puts have come.
+    pub fn puts(&self) -> u64 {
+        *self.shared.puts.lock().unwrap()
+    }
+}
+
+impl Drop for FakeS3 {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    // Dropping the set with this task closes every connection.
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((socket, _)) = listener.accept().await else { continue };
+        let shared = shared.clone();
+        connections.spawn(async move {
+            let service = service_fn(|request| requests::answer(shared.clone(), request));
+            // A cut connection is the client's affair, or a fault of ours.
+            let served = http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+            drop(served);
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+impl Shared {
+    /// Stores unless the condition forbids it.
+    fn store(&self, key: &str, body: Bytes, if_absent: bool) -> bool {
+        let mut objects = self.objects.lock().unwrap();
+        if if_absent && objects.contains_key(key) {
+            return false;
+        }
+        objects.insert(key.to_owned(), body);
+        true
+    }
+
+    fn store_late(self: &Arc<Self>, after: Duration, key: String, body: Bytes, if_absent: bool) {
+        let this = self.clone();
+        self.late.lock().unwrap().spawn(async move {
+            tokio::time::sleep(after).await;
+            this.store(&key, body, if_absent);
+        });
+    }
+}
