@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, Response, StatusCode};
+use tokio::time::timeout;
 
 use super::Received;
 use super::body::Body;
@@ -66,7 +67,10 @@ async fn wait(r: &Received<'_>, name: &StreamName, from: ReadFrom) -> Result<Rea
     tokio::select! {
         found = waiting => found,
         // The node stops: say what is known now, the client asks again elsewhere.
-        () = app.stop.cancelled() => app.reading(look(Duration::ZERO)).await,
+        () = app.stop.cancelled() => {
+            let last = app.reading(look(Duration::ZERO));
+            timeout(app.limits.shutdown_grace / 2, last).await.unwrap_or(Err(Reject::ReadTimeout))
+        }
     }
 }
 
