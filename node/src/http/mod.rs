@@ -95,7 +95,6 @@ impl Default for HttpLimits {
 }
 
 /// What serving clients needs.
-#[derive(Debug)]
 pub struct App {
     streams: Streams,
     limits: HttpLimits,

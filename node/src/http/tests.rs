@@ -8,7 +8,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::config::{self, ServeConfig, SettingArgs};
 use crate::net::{self, TcpStream};
+use crate::run;
 use crate::tasks::Tasks;
 
 mod connections;
@@ -17,23 +19,28 @@ mod protocol;
 /// A hang is a failure after this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server on a free port.
+/// A node with a store of its own, and on a free port its clients' side under the limits of the test.
 struct Node {
     address: SocketAddr,
     stop: CancellationToken,
     tasks: Tasks,
+    node: run::Node,
+    _dir: tempfile::TempDir,
 }
 
 impl Node {
     async fn start(change: impl FnOnce(&mut HttpLimits)) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let tasks = Tasks::default();
+        let node = run::Node::start(config_in(dir.path()), run::Doors::default(), tasks.clone()).await;
+        let node = node.expect("the node starts");
         let mut limits = HttpLimits { long_poll: Duration::from_millis(100), ..HttpLimits::default() };
         change(&mut limits);
         let listener = net::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a free port");
-        let (address, stop, tasks) =
-            (listener.local_addr().unwrap(), CancellationToken::new(), Tasks::default());
-        let app = Arc::new(App::new(Streams::default(), limits, None, Clock::default(), stop.clone()));
-        tasks.spawn(serve(listener, app, tasks.clone()));
-        Self { address, stop, tasks }
+        let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+        let app = App::new(node.streams().clone(), limits, None, Clock::default(), stop.clone());
+        tasks.spawn(serve(listener, Arc::new(app), tasks.clone()));
+        Self { address, stop, tasks, node, _dir: dir }
     }
 
     async fn client(&self) -> Client {
@@ -46,11 +53,21 @@ impl Node {
         client.request(method, path, fields, body).await
     }
 
-    /// Stops as the process would.
+    /// Stops the clients' side, then the node.
     async fn stop(self) {
         self.stop.cancel();
+        self.node.stop(PATIENCE).await;
         tokio::time::timeout(PATIENCE, self.tasks.stop()).await.expect("every connection ends");
     }
+}
+
+fn config_in(dir: &std::path::Path) -> ServeConfig {
+    let environment = |name: &str| match name {
+        "WEIR_DATA_DIR" => Some(dir.into()),
+        "WEIR_LISTEN" | "WEIR_PEER_LISTEN" | "WEIR_ADMIN_LISTEN" => Some("127.0.0.1:0".into()),
+        _ => None,
+    };
+    config::load(&SettingArgs::default(), &environment).expect("the configuration is valid").config
 }
 
 /// A response as it came.
