@@ -16,6 +16,7 @@ mod live;
 mod paths;
 mod read;
 mod serve;
+mod socket;
 
 use std::future::Future;
 use std::time::Duration;

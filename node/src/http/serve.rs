@@ -22,7 +22,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::framing::{Verdict, Watched, Watcher};
+use super::framing::{Verdict, Watcher};
+use super::socket::Watched;
 use super::{App, handle};
 use crate::net::{TcpListener, TcpStream};
 use crate::tasks::Tasks;
