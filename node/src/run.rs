@@ -304,6 +304,12 @@ impl Node {
         self.addresses
     }
 
+    /// What it serves, for tests that serve it their own way.
+    #[cfg(test)]
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
     /// Resolves when the node cannot go on.
     pub async fn failed(&self) -> RunError {
         let failure = self.tasks.failed().await;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use http::header::CACHE_CONTROL;
 use http::{HeaderValue, Response, StatusCode};
+use tokio::time::timeout;
 
-use super::Received;
 use super::body::Body;
 use super::error::Reject;
 use super::headers::names;
 use super::paths::ReadQuery;
-use super::read;
+use super::{App, Received, read};
 use crate::clock;
 use crate::streams::{ReadChunk, ReadFrom, StreamName};
 
@@ -41,32 +41,35 @@ pub(super) async fn long_poll(
     name: &StreamName,
     query: &ReadQuery,
 ) -> Result<Response<Body>, Reject> {
-    let (app, from) = (r.app, query.from());
-    let max = app.limits.max_read_chunk;
-    let mut found = app.reading(app.streams.read(name, from, max)).await?;
-    if found.parts.is_empty() && !found.closed {
-        // From the tail that was just seen, so that what comes between the two looks is not missed.
-        let from = if from == ReadFrom::Now { ReadFrom::At(found.next) } else { from };
-        found = wait(r, name, from).await?;
-    }
+    let app = r.app;
+    let found = match app.waiters.try_acquire() {
+        Ok(_place) => wait(app, name, query.from()).await?,
+        // No place to wait, but what is there already needs none.
+        Err(_full) => {
+            let read = app.streams.read(name, query.from(), app.limits.max_read_chunk);
+            let found = app.reading(read).await?;
+            if found.parts.is_empty() && !found.closed {
+                return Err(Reject::Busy("as many long-polls wait at this node as it allows"));
+            }
+            found
+        }
+    };
     let mut response = if found.parts.is_empty() { nothing(&found) } else { read::chunk(r, found) };
     let next = cursor(app.clock.wall_ms(), query.cursor, clock::random_u64());
     response.headers_mut().insert(names::STREAM_CURSOR, next.into());
     Ok(response)
 }
 
-async fn wait(r: &Received<'_>, name: &StreamName, from: ReadFrom) -> Result<ReadChunk, Reject> {
-    let app = r.app;
-    let _place = app
-        .waiters
-        .try_acquire()
-        .map_err(|_full| Reject::Busy("as many long-polls wait at this node as it allows"))?;
+async fn wait(app: &App, name: &StreamName, from: ReadFrom) -> Result<ReadChunk, Reject> {
     let look = |time| app.streams.wait(name, from, app.limits.max_read_chunk, time);
     let waiting = app.reading_for(app.limits.long_poll, look(app.limits.long_poll));
     tokio::select! {
         found = waiting => found,
         // The node stops: say what is known now, the client asks again elsewhere.
-        () = app.stop.cancelled() => app.reading(look(Duration::ZERO)).await,
+        () = app.stop.cancelled() => {
+            let last = app.reading(look(Duration::ZERO));
+            timeout(app.limits.shutdown_grace / 2, last).await.unwrap_or(Err(Reject::ReadTimeout))
+        }
     }
 }
 

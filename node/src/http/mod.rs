@@ -16,6 +16,7 @@ mod live;
 mod paths;
 mod read;
 mod serve;
+mod socket;
 
 use std::future::Future;
 use std::time::Duration;
@@ -64,7 +65,7 @@ pub struct HttpLimits {
     pub long_poll: Duration,
     /// For a request's line and fields to arrive; an idle connection is closed after as long.
     pub head_timeout: Duration,
-    /// For a request's body to arrive.
+    /// For a request's body to arrive; a second more for every 64 KiB of it.
     pub body_timeout: Duration,
     /// For the streams layer to answer.
     pub request_timeout: Duration,
@@ -95,7 +96,6 @@ impl Default for HttpLimits {
 }
 
 /// What serving clients needs.
-#[derive(Debug)]
 pub struct App {
     streams: Streams,
     limits: HttpLimits,
@@ -132,7 +132,10 @@ impl App {
 
     /// The request's whole body.
     async fn take(&self, body: &mut Incoming) -> Result<Taken, Reject> {
-        body::take(body, self.limits.max_body, self.limits.body_timeout, &self.bodies).await
+        let max = self.limits.max_body;
+        let size = hyper::body::Body::size_hint(body).exact().unwrap_or(max).min(max);
+        let deadline = self.limits.body_timeout + Duration::from_secs(size / SLOWEST_BODY);
+        body::take(body, max, deadline, &self.bodies).await
     }
 
     /// Runs what changes nothing: too late is "try again".
@@ -164,6 +167,9 @@ struct Received<'a> {
     headers: RequestHeaders<'a>,
     header_map: &'a HeaderMap,
 }
+
+/// Bytes a second below which a large body is given up.
+const SLOWEST_BODY: u64 = 64 << 10;
 
 /// How much of a refused request's body is read so that its connection may go on, and for how long.
 const DRAIN_BYTES: u64 = 64 << 10;
@@ -232,8 +238,8 @@ async fn answer(app: &App, head: &request::Parts, body: &mut Incoming) -> Result
     }
     let name = match paths::target(uri.path()) {
         Target::Stream(raw) => StreamName::from_path(raw)?,
-        Target::Health => return Ok(health()),
-        Target::Unknown => return Err(Reject::NoRoute),
+        Target::Health if matches!(head.method, Method::GET | Method::HEAD) => return Ok(health()),
+        Target::Health | Target::Unknown => return Err(Reject::NoRoute),
     };
     let r = Received { app, uri, headers, header_map: &head.headers };
     match head.method {

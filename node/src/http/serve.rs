@@ -22,7 +22,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::framing::{Verdict, Watched, Watcher};
+use super::framing::{Verdict, Watcher};
+use super::socket::Watched;
 use super::{App, handle};
 use crate::net::{TcpListener, TcpStream};
 use crate::tasks::Tasks;
@@ -46,8 +47,8 @@ const PING: Duration = Duration::from_secs(20);
 /// Serves clients on `listener` until the app's `stop` is cancelled, then ends every connection politely. Returns once
 /// the last is closed.
 pub async fn serve(listener: TcpListener, app: Arc<App>, tasks: Tasks) {
-    let most = app.limits.max_connections.min(Semaphore::MAX_PERMITS >> 1);
-    let places = Arc::new(Semaphore::new(most));
+    let most = u32::try_from(app.limits.max_connections).unwrap_or(u32::MAX >> 1);
+    let places = Arc::new(Semaphore::new(most as usize));
     let stop = app.stop.clone();
     while let Some(place) = tokio::select! {
         biased;
@@ -71,8 +72,7 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, tasks: Tasks) {
         begin(stream, place, &app, &tasks);
     }
     drop(listener);
-    let all = u32::try_from(most).unwrap_or(u32::MAX);
-    drop(places.acquire_many(all).await);
+    drop(places.acquire_many(most).await);
 }
 
 /// One client's failure is no reason to wait; a lack of descriptors or memory is.
