@@ -85,6 +85,13 @@ impl LocalWal {
         Self { place, tasks, sizes: SIZES, live: Arc::default() }
     }
 
+    /// Files so small that a test crosses many.
+    #[cfg(test)]
+    pub(super) fn with_small_files(mut self) -> Self {
+        self.sizes = Sizes { first: 4096, last: 16384 };
+        self
+    }
+
     fn folder(&self, session: &SessionId) -> Folder {
         let Place { bucket, generation, cluster, disk } = self.place.clone();
         let path = bucket.join(keys::wal_folder(generation, session));
