@@ -53,6 +53,17 @@ async fn directory(n: u64, kills: &Kills, bad_day: bool, mut rng: Rng, tally: &m
     if let Some(bucket) = &bucket {
         bucket.set(Faults::bad_day());
     }
+    let verdict = fight(&mut rounds, n, kills, rng, tally).await;
+    if verdict.is_err() {
+        if let Some(bucket) = &bucket {
+            std::fs::write(scratch.path("bucket.log"), bucket.journal())?;
+        }
+        scratch.keep();
+    }
+    verdict
+}
+
+async fn fight(rounds: &mut Rounds, n: u64, kills: &Kills, mut rng: Rng, tally: &mut Tally) -> Result<()> {
     for _ in 0..n {
         let since = Instant::now();
         rounds.load_and_kill().await?;

@@ -16,6 +16,13 @@ impl Scratch {
         Self(Some(tempfile::Builder::new().prefix("weir-test-").tempdir().unwrap()))
     }
 
+    /// Leaves it on the disk, for whoever looks into a failure.
+    pub fn keep(mut self) {
+        if let Some(dir) = self.0.take() {
+            eprintln!("kept for you: {}", dir.keep().display());
+        }
+    }
+
     /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.as_ref().unwrap().path().join(name)

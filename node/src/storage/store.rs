@@ -208,7 +208,12 @@ impl std::fmt::Debug for Store {
 /// its own first try, and its time-outs are longer than ours.
 fn s3(bucket: &str, env: S3Env) -> Result<AmazonS3Builder, StoreError> {
     let S3Env { endpoint, region, access_key_id, secret_access_key, session_token, more } = env;
-    let mut b = AmazonS3Builder::new();
+    let client = ClientOptions::new()
+        .with_connect_timeout(Duration::from_secs(3))
+        .with_timeout(DEADLINE * 12)
+        .with_pool_idle_timeout(Duration::from_secs(20));
+    // First of all: it replaces what the calls below set in it.
+    let mut b = AmazonS3Builder::new().with_client_options(client);
     for (name, value) in more {
         // As the library does for the environment: names that it does not know are for somebody else.
         if let Ok(key) = name.to_ascii_lowercase().parse() {
@@ -229,13 +234,9 @@ fn s3(bucket: &str, env: S3Env) -> Result<AmazonS3Builder, StoreError> {
     if let Some(token) = session_token {
         b = b.with_token(token);
     }
-    let client = ClientOptions::new()
-        .with_connect_timeout(Duration::from_secs(3))
-        .with_timeout(DEADLINE * 12)
-        .with_pool_idle_timeout(Duration::from_secs(20));
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     // Bulk deletes are what S3 look-alikes most often lack.
-    Ok(b.with_bucket_name(bucket).with_client_options(client).with_retry(retry).with_disable_bulk_delete(true))
+    Ok(b.with_bucket_name(bucket).with_retry(retry).with_disable_bulk_delete(true))
 }
 
 async fn within<T>(

@@ -19,6 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 pub use faults::{Faults, Outage};
 
@@ -44,6 +45,9 @@ struct Shared {
     /// Puts that take effect after their answer.
     late: Mutex<JoinSet<()>>,
     puts: Mutex<u64>,
+    /// What was done to which key, for a failure's message.
+    journal: Mutex<Vec<String>>,
+    since: Instant,
 }
 
 impl FakeS3 {
@@ -57,6 +61,8 @@ impl FakeS3 {
             rng: Mutex::new(Rng::new(seed)),
             late: Mutex::default(),
             puts: Mutex::new(0),
+            journal: Mutex::default(),
+            since: Instant::now(),
         });
         let server = tokio::spawn(serve(listener, shared.clone()));
         Self { address, shared, server }
@@ -103,6 +109,11 @@ impl FakeS3 {
         self.shared.objects.lock().unwrap().remove(key);
     }
 
+    /// Every change so far, a line each.
+    pub fn journal(&self) -> String {
+        self.shared.journal.lock().unwrap().join("\n")
+    }
+
     /// How many puts have come.
     pub fn puts(&self) -> u64 {
         *self.shared.puts.lock().unwrap()
@@ -132,12 +143,18 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 impl Shared {
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.journal.lock().unwrap().push(format!("{:9.3} {what}", self.since.elapsed().as_secs_f64()));
+    }
+
     /// Stores unless the condition forbids it.
     fn store(&self, key: &str, body: Bytes, if_absent: bool) -> bool {
         let mut objects = self.objects.lock().unwrap();
         if if_absent && objects.contains_key(key) {
+            self.note(format_args!("exists {key}"));
             return false;
         }
+        self.note(format_args!("stored {key}, {} bytes", body.len()));
         objects.insert(key.to_owned(), body);
         true
     }

@@ -43,6 +43,7 @@ pub(super) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> A
         (Method::PUT, _) => put(&shared, key, request).await,
         (Method::GET | Method::HEAD, _) => get(&shared, &key, &request),
         (Method::DELETE, _) => {
+            shared.note(format_args!("delete {key}"));
             shared.objects.lock().unwrap().remove(&key);
             respond(Response::builder().status(StatusCode::NO_CONTENT), Bytes::new())
         }
@@ -60,6 +61,9 @@ async fn put(shared: &Arc<Shared>, key: String, request: Request<Incoming>) -> A
     };
     let if_absent = head.headers.contains_key(header::IF_NONE_MATCH) && !overwrites;
     let etag = etag(&body);
+    if fate != Fate::Fine {
+        shared.note(format_args!("put of {key}: {fate:?}"));
+    }
     match fate {
         Fate::Failed => error(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
         Fate::Conflict => error(StatusCode::CONFLICT, "ConditionalRequestConflict"),

@@ -211,7 +211,9 @@ impl Flusher {
     /// Starts what may start now; says when to look again if nothing else happens.
     fn start_puts(&mut self) -> Option<tokio::time::Instant> {
         loop {
-            let room = self.writer.max_in_flight().saturating_sub(self.puts.len());
+            // Stored behind a number that is not counts too: a sealer takes a hole for damage where more than this
+            // stands behind it.
+            let room = self.writer.max_in_flight().saturating_sub(self.row.len());
             let now = self.shared.clock.monotonic();
             let start = self.shared.queue.lock().next(self.puts.len(), room, now);
             match start {
