@@ -162,7 +162,11 @@ impl Weir {
                 }
                 continue;
             }
-            if state.abandoned < self.bounds.abandons && !self.faults.release_without_settle {
+            // (A stream that a zombie abandons is one that it does nothing about any more.)
+            if recorded.life == Life::Live
+                && state.abandoned < self.bounds.abandons
+                && !self.faults.release_without_settle
+            {
                 actions.push(Action::Abandon(session, stream));
             }
             let backlog = wal.sent.count() - canonical::covered_front(state, session);

@@ -170,7 +170,7 @@ impl Metadata {
         let mut streams = self.streams;
         for frame in frames {
             let stream = &mut streams[frame.stream.index()];
-            let here = stream.ownership == Ownership::Open(owner) || faults.no_owner_check;
+            let here = stream.ownership == Ownership::Open(owner);
             let epoch = stream.epoch == frame.epoch || faults.no_stream_epoch_check;
             if !here || !epoch || frame.offset < stream.committed.count() {
                 continue;

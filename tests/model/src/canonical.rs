@@ -24,6 +24,12 @@ pub fn representative(mut state: State, faults: &Faults) -> State {
     }
 }
 
+/// The same state under all names that nodes and streams may have.
+pub fn images(state: &State) -> [State; 4] {
+    let nodes = swap_nodes(state);
+    [*state, nodes, swap_streams(state), swap_streams(&nodes)]
+}
+
 fn with_streams_in_order(state: State) -> State {
     let [first, second] = &state.metadata.streams;
     match first.cmp(second) {
@@ -36,13 +42,19 @@ fn with_streams_in_order(state: State) -> State {
 // ---- what cannot be observed
 
 fn forget_unobservable(state: &mut State, faults: &Faults) {
-    for session in SessionNo::all() {
-        drop_idle_claimants(state, session, faults);
+    // One that stops may leave another with nothing to do.
+    let mut at_work = u32::MAX;
+    while who_is_at_work(state) < at_work {
+        at_work = who_is_at_work(state);
+        for session in SessionNo::all() {
+            drop_idle_claimants(state, session, faults);
+        }
+        for session in SessionNo::all() {
+            stop_idle_process(state, session, faults);
+            forget_dead_session(state, session);
+        }
     }
     for session in SessionNo::all() {
-        stop_idle_process(state, session, faults);
-        stop_at_seal(state, session, faults);
-        forget_dead_session(state, session);
         cut_behind_seal(state, session);
         drop_covered_front(state, session);
     }
@@ -71,22 +83,25 @@ fn drop_idle_claimants(state: &mut State, ended: SessionNo, faults: &Faults) {
     });
 }
 
-/// A process whose session is over, with nothing open and nothing to seal, does nothing any more.
-fn stop_idle_process(state: &mut State, session: SessionNo, faults: &Faults) {
-    let process = &state.processes[session.index()];
-    let answers = process.streams.iter().any(Option::is_some) || faults.release_without_settle;
-    let recovers = state.recoveries.iter().any(|r| r.iter().any(|r| r.claimant == session));
-    if !state.metadata.is_live(session) && !answers && !recovers {
-        state.processes[session.index()] = Process::default();
-    }
+fn who_is_at_work(state: &State) -> u32 {
+    let processes = state.processes.iter().filter(|p| p.up).count();
+    let claimants = state.recoveries.iter().map(|r| r.len()).sum::<usize>();
+    (processes + claimants) as u32
 }
 
-/// A writer whose next object is sealed will acknowledge nothing more: it is as good as told. (With a fault it may.)
-fn stop_at_seal(state: &mut State, session: SessionNo, faults: &Faults) {
-    let process = &mut state.processes[session.index()];
-    let sealed = state.wals[session.index()].slots[usize::from(process.durable)] == Slot::Seal;
+/// A process whose session is over does nothing any more if it has nothing to seal, and either nothing open or a seal
+/// as its next object: then it is as good as told. (With a fault it may do something.)
+fn stop_idle_process(state: &mut State, session: SessionNo, faults: &Faults) {
     let recovers = state.recoveries.iter().any(|r| r.iter().any(|r| r.claimant == session));
-    if process.up && sealed && !recovers && *faults == Faults::default() {
+    let process = &mut state.processes[session.index()];
+    if !process.up || recovers || state.metadata.is_live(session) {
+        return;
+    }
+    if process.streams.iter().all(Option::is_none) && !faults.release_without_settle {
+        *process = Process::default();
+    } else if state.wals[session.index()].slots[usize::from(process.durable)] == Slot::Seal
+        && *faults == Faults::default()
+    {
         *process = Process { fenced: true, ..Process::default() };
     }
 }

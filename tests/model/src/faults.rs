@@ -11,8 +11,6 @@ pub struct Faults {
     pub seal_deleted: bool,
     /// `CommitSegment` takes frames of any epoch of a stream that is open at the session.
     pub no_stream_epoch_check: bool,
-    /// `CommitSegment` takes frames of a stream whoever has it.
-    pub no_owner_check: bool,
     /// A record is acknowledged when its own object is stored, although an earlier one is not.
     pub ack_out_of_order: bool,
     /// Readers see a record as soon as it has an offset.
