@@ -1,9 +1,20 @@
 //! Records in object storage: WAL, segments, reads, recovery.
+
+pub mod cache;
+pub mod cluster_file;
+pub mod commit;
 #[cfg(any(test, feature = "fault-points"))]
 pub mod faults;
+mod index;
 pub mod keys;
+mod payload;
 pub mod probe;
+pub mod reader;
 pub mod record;
+pub mod recovery;
 pub mod seal;
+pub mod segment;
 pub mod store;
+pub mod sweep;
+pub mod tail;
 pub mod wal;
