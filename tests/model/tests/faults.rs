@@ -9,7 +9,7 @@ use weir_model::properties::{I1, I2, I3, I4};
 fn falls(faults: Faults, invariant: &'static str) {
     let model = Weir { faults, bounds: Bounds::ABANDON };
     let found = HasDiscoveries::AnyOf([invariant].into());
-    let checker = model.checker().threads(2).finish_when(found).spawn_bfs().join();
+    let checker = model.checker().finish_when(found).spawn_bfs().join();
     let path = checker.discovery(invariant);
     assert!(path.is_some(), "{faults:?} broke nothing in {} states", checker.unique_state_count());
     eprintln!(
