@@ -39,7 +39,7 @@
 //! Two nodes with two epochs each, of which the first may crash or be ended (so one crash per node); two streams, each
 //! opened at most twice; two appends to each stream, or two in all where a stream's task may die (`actions::Bounds`);
 //! two claims per recovery; three objects that segments do not cover. Nothing is cut by depth or time: 11.0 and 8.8
-//! million states, 80.9 and 55.6 million steps, under 30 s each on two cores.
+//! million states, 80.9 and 55.6 million steps, about 105 s of processor time together on two threads.
 //!
 //! # How it stays small
 //! - Who looks first decides whether a put has landed or an object is deleted: until then the slot is `Unseen`. A
