@@ -80,12 +80,17 @@ impl FaultStore {
     }
 
     /// The next put whose key contains `fragment` meets `fault`; calls queue up.
-    pub fn put(&self, fragment: &str, fault: Fault) {
+    pub fn on_put(&self, fragment: &str, fault: Fault) {
         let mut state = self.state.lock();
         match state.puts.iter_mut().find(|(f, _)| f == fragment) {
             Some((_, queue)) => queue.push_back(fault),
             None => state.puts.push((fragment.to_owned(), VecDeque::from([fault]))),
         }
+    }
+
+    /// Forgets the faults that no put has met yet.
+    pub fn clear_puts(&self) {
+        self.state.lock().puts.clear();
     }
 
     /// The next `times` gets of keys that contain `fragment` fail.
@@ -169,9 +174,11 @@ impl FaultStore {
     }
 
     async fn put_with_faults(&self, path: Path, payload: PutPayload, mut options: PutOptions) -> Result<PutResult> {
-        self.state.lock().counts.puts += 1;
         self.check_up()?;
-        let (ignore, lie) = (self.state.lock().ignore_condition, self.state.lock().lie);
+        let (ignore, lie) = {
+            let state = self.state.lock();
+            (state.ignore_condition, state.lie)
+        };
         if ignore {
             options.mode = PutMode::Overwrite;
         }
@@ -248,6 +255,7 @@ impl ObjectStore for FaultStore {
         'p: 'f,
         Self: 'f,
     {
+        self.state.lock().counts.puts += 1;
         self.put_with_faults(location.clone(), payload, options).boxed()
     }
 

@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_forgets_what_it_stored_is_refused_by_name() {
         let faults = FaultStore::new(Arc::new(InMemory::new()));
-        faults.put("probe", Fault::SayStored);
+        faults.on_put("probe", Fault::SayStored);
         let error = probe(&Store::over(faults, "")).await.unwrap_err();
         assert_eq!(error, ProbeError::ReadAfterWrite("an object just stored cannot be read"));
     }

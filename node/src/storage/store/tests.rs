@@ -41,11 +41,11 @@ async fn the_second_put_of_a_key_finds_it_taken() {
 #[tokio::test(start_paused = true)]
 async fn a_put_that_hangs_ends_at_its_deadline_and_is_not_repeated() {
     let (faults, store) = faulty();
-    faults.put("k", Fault::HangBefore);
+    faults.on_put("k", Fault::HangBefore);
     let error = store.put_if_absent("k", Bytes::new()).await.unwrap_err();
     assert!(matches!(error, StoreError::TimedOut { .. }), "{error}");
     assert_eq!(error.to_string(), "put k: no answer within 10 s");
-    faults.put("k", Fault::FailBefore);
+    faults.on_put("k", Fault::FailBefore);
     store.put_if_absent("k", Bytes::new()).await.unwrap_err();
     assert_eq!(faults.counts().puts, 2);
 }

@@ -103,7 +103,7 @@ impl WalStore for LocalWal {
     fn create<'a>(&'a self, session: &'a SessionId) -> BoxFuture<'a, Result<Arc<dyn WalWriter>, WalError>> {
         let (folder, tasks, sizes, live) =
             (self.folder(session), self.tasks.clone(), self.sizes, self.live.clone());
-        blocking(move || {
+        blocking(&self.tasks, move || {
             let writer = log::start(&folder, &tasks, sizes)?;
             live.lock().insert(folder.session, writer.spares());
             Ok(Arc::new(writer) as Arc<dyn WalWriter>)
@@ -118,25 +118,22 @@ impl WalStore for LocalWal {
         each: mpsc::Sender<WalObject>,
     ) -> BoxFuture<'a, Result<u64, WalError>> {
         let (folder, by) = (self.folder(ended), by.clone());
-        blocking(move || sealer::seal(&folder, from.max(FIRST_SEQ), &by, &each))
+        blocking(&self.tasks, move || sealer::seal(&folder, from.max(FIRST_SEQ), &by, &each))
     }
 
     fn trim<'a>(&'a self, session: &'a SessionId, below: u64) -> BoxFuture<'a, Result<(), WalError>> {
         let folder = self.folder(session);
         let spares = self.live.lock().get(session).cloned();
-        blocking(move || sealer::trim(&folder, below, spares.as_ref()))
+        blocking(&self.tasks, move || sealer::trim(&folder, below, spares.as_ref()))
     }
 }
 
 /// Runs what blocks on files away from the tasks.
 fn blocking<T: Send + 'static>(
+    tasks: &Tasks,
     work: impl FnOnce() -> Result<T, WalError> + Send + 'static,
-) -> BoxFuture<'static, Result<T, WalError>> {
-    async move {
-        let ended = |e: tokio::task::JoinError| WalError::Unavailable(e.to_string());
-        tokio::task::spawn_blocking(work).await.map_err(ended)?
-    }
-    .boxed()
+) -> BoxFuture<'_, Result<T, WalError>> {
+    async move { tasks.blocking(work).await.map_err(|e| WalError::Unavailable(e.to_string()))? }.boxed()
 }
 
 impl Folder {

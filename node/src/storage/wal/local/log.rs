@@ -50,7 +50,7 @@ fn start_threads(folder: &Folder, tasks: &Tasks, sizes: Sizes) -> io::Result<Loc
         next: FIRST_SEQ,
         over: None,
     };
-    tasks.spawn_thread("weir-wal", move || log.run(&inbox))?;
+    tasks.spawn_unawaited_thread("weir-wal", move || log.run(&inbox))?;
     Ok(LocalWriter { jobs, spares })
 }
 

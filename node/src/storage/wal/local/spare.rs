@@ -57,7 +57,7 @@ impl Spares {
             sizes,
             number: 0,
         };
-        tasks.spawn_thread("weir-wal-spare", move || maker.run(&inbox))?;
+        tasks.spawn_unawaited_thread("weir-wal-spare", move || maker.run(&inbox))?;
         Ok(Self { asks })
     }
 

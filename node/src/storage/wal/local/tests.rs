@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::storage::wal::tests::rig::{CLUSTER, session};
+use crate::storage::wal::PutError;
 use cut::Faults;
 
 /// A bucket folder, and processes that open it one after the other.

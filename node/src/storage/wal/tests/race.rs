@@ -71,13 +71,16 @@ async fn a_fenced_pipeline_under_load_keeps_its_word() {
                 let wal = wal.clone();
                 async move {
                     let mut tickets = Vec::new();
-                    while let Ok(ticket) = wal.enqueue(frame(tickets.len() as u64, 100)) {
-                        tickets.push(ticket);
+                    loop {
+                        match wal.enqueue(frame(tickets.len() as u64, 100)) {
+                            Ok(ticket) => tickets.push(ticket),
+                            Err(WalBusy::Full) => wal.covered(u64::MAX),
+                            Err(_) => return tickets,
+                        }
                         if tickets.len() % 10 == 0 {
                             tokio::task::yield_now().await;
                         }
                     }
-                    tickets
                 }
             });
             while wal.status().frames < 10 {

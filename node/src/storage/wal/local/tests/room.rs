@@ -132,7 +132,7 @@ async fn a_failed_sync_fails_the_node() {
     faults.fail("sync", EIO, u32::MAX);
     let ticket = wal.enqueue(frame(2, 10)).unwrap();
     assert!(ticket.wait().await.is_err());
-    assert!(tasks.failed().await.contains("fdatasync"));
+    assert!(format!("{:#}", tasks.failed().await).contains("fdatasync"));
     assert_eq!(sink.frames(), [1]);
     assert!(wal.status().failed.unwrap().contains("fdatasync"));
 }
