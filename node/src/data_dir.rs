@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(
             text,
             "{\"version\":1,\"identity\":{\"cluster\":\"00000000000000000000000000000007\",\"node\":\"node-0\",\
-             \"raftId\":1,\"provisional\":true},\"crc32c\":1486331600}\n"
+             \"raftId\":1,\"provisional\":true},\"crc32c\":578087955}\n"
         );
     }
 

@@ -88,6 +88,11 @@ impl FaultStore {
         }
     }
 
+    /// Forgets the faults that no put has met yet.
+    pub fn clear_puts(&self) {
+        self.state.lock().puts.clear();
+    }
+
     /// The next `times` gets of keys that contain `fragment` fail.
     pub fn fail_gets(&self, fragment: &str, times: u32) {
         self.state.lock().gets.push((fragment.to_owned(), times));

@@ -25,6 +25,8 @@ const READ_AHEAD: u64 = 32;
 const READ_AHEAD_BYTES: u64 = 64 << 20;
 /// How often in a row sealing tries without coming any further before it gives up for now.
 const SEAL_TRIES: u32 = 6;
+/// How often it loses the race for a number before it blocks the writer further ahead.
+const LOST_RACES: u32 = 3;
 /// How many deletes run at once.
 const DELETES: usize = 16;
 /// How many objects one listing names.
@@ -113,15 +115,18 @@ impl Inner {
         by: &SealNote,
         each: &mpsc::Sender<WalObject>,
     ) -> Result<u64, WalError> {
-        let (mut at, mut tries, mut why) = (from, 0, String::new());
+        let (mut at, mut tries, mut lost, mut why) = (from, 0, 0, String::new());
         loop {
             let open = match self.replay(ended, at, each).await? {
                 Pass::Sealed(end) => return Ok(end),
                 Pass::Open(seq) => seq,
             };
             // A busy zombie may win the race for a number; each time it does, the replay comes further.
-            tries = if open > at { 0 } else { tries + 1 };
+            (tries, lost) = if open > at { (0, lost + 1) } else { (tries + 1, lost) };
             at = open;
+            if lost > LOST_RACES {
+                self.block(ended, at + (1 << lost.min(20)), by).await;
+            }
             if tries > SEAL_TRIES {
                 return Err(WalError::Unavailable(format!("the seal cannot be put: {why}")));
             }
@@ -140,6 +145,15 @@ impl Inner {
                 Ok(Put::Exists) => "the store says that it exists, and it does not".clone_into(&mut why),
                 Err(e) => why = e.to_string(),
             }
+        }
+    }
+
+    /// Puts a seal ahead of a zombie that wins every race for the first absent number: it gets no further than that, and
+    /// so the race ends. What lies before is replayed and sealed as ever; the first seal in the row is the end.
+    async fn block(&self, ended: &SessionId, seq: u64, by: &SealNote) {
+        let seal = Seal { cluster: self.cluster, ended: ended.clone(), seq, note: by.clone() };
+        if let Err(e) = self.store.put_if_absent(&keys::wal(self.generation, ended, seq), seal.encode()).await {
+            tracing::debug!(session = %ended, seq, "a seal ahead of the writer is not confirmed: {e}");
         }
     }
 
@@ -165,7 +179,7 @@ impl Inner {
                     }
                     // The writer has two puts under way at most. So what stands two after the hole shows that the
                     // hole was filled once: just now, or its object is lost.
-                    (Some(_), Some(h)) if seq > h + 1 => {
+                    (Some(object), Some(h)) if seq > h + 1 && !Seal::looks_like(&object) => {
                         self.insist(ended, h).await?;
                         filled = true;
                         break;

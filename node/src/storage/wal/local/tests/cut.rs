@@ -13,12 +13,12 @@ use parking_lot::Mutex;
 
 /// A change about to be made.
 pub(in super::super) enum Step<'a> {
-    Folder(&'a Path),
+    Folder,
     Create(&'a Path),
     Write(&'a File, &'a [u8], u64),
     Reserve,
-    Sync(&'a File),
-    SyncFolder(&'a Path),
+    Sync,
+    SyncFolder,
     Rename(&'a Path, &'a Path),
     Link(&'a Path),
     Remove(&'a Path),
@@ -28,12 +28,12 @@ pub(in super::super) enum Step<'a> {
 impl Step<'_> {
     fn name(&self) -> &'static str {
         match self {
-            Step::Folder(_) => "folder",
+            Step::Folder => "folder",
             Step::Create(_) => "create",
             Step::Write(..) => "write",
             Step::Reserve => "reserve",
-            Step::Sync(_) => "sync",
-            Step::SyncFolder(_) => "sync-folder",
+            Step::Sync => "sync",
+            Step::SyncFolder => "sync-folder",
             Step::Rename(..) => "rename",
             Step::Link(_) => "link",
             Step::Remove(_) => "remove",
@@ -57,7 +57,6 @@ struct State {
     stop_at: Option<u64>,
     fail: VecDeque<(&'static str, i32, u32)>,
     undo: Vec<Undo>,
-    graves: u64,
 }
 
 /// What goes wrong. Shared by all handles of one disk.
@@ -107,7 +106,7 @@ impl Faults {
         }
         let Some(graveyard) = &self.graveyard else { return Ok(()) };
         let undo = match step {
-            Step::Folder(_) | Step::Reserve | Step::Sync(_) | Step::SyncFolder(_) | Step::Look => return Ok(()),
+            Step::Folder | Step::Reserve | Step::Sync | Step::SyncFolder | Step::Look => return Ok(()),
             Step::Write(file, bytes, at) => {
                 let length = file.metadata()?.len();
                 let mut old = vec![0; bytes.len().min(usize::try_from(length.saturating_sub(at)).unwrap())];
@@ -126,8 +125,7 @@ impl Faults {
                 if !path.exists() {
                     return Ok(());
                 }
-                state.graves += 1;
-                let grave = graveyard.join(state.graves.to_string());
+                let grave = graveyard.join(crate::clock::random_u64().to_string());
                 std::fs::hard_link(path, &grave)?;
                 Undo::Removed(path.to_owned(), grave)
             }

@@ -59,14 +59,15 @@ async fn a_record_cut_off_anywhere_is_the_end_of_the_row() {
 }
 
 #[tokio::test]
-async fn every_flipped_bit_is_noticed_unless_it_is_in_the_last_record() {
+async fn a_flipped_bit_is_noticed_unless_it_is_in_the_last_record() {
     let bench = Bench::new();
     write(&bench, &[20, 30, 0, 40]).await;
     let log = bench.logs().remove(0);
     let whole = std::fs::read(&log).unwrap();
     let last: usize = [20, 30, 0].iter().zip(1..).map(|(&size, n)| object(&session(1), n, size).len()).sum();
     let end = last + object(&session(1), 4, 40).len();
-    for bit in 0..(end + 64) * 8 {
+    // One bit of every byte; the codec's own tests flip all of them.
+    for bit in (0..end + 64).map(|byte| byte * 8 + byte % 8) {
         let mut bad = whole.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&log, &bad).unwrap();
