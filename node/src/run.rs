@@ -201,7 +201,12 @@ impl Node {
                  Restore the directory"
             )));
         }
-        let metadata_config = MetadataConfig::new(dir.path().join("metadata"), identity.raft_id, identity.provisional);
+        let mut metadata_config =
+            MetadataConfig::new(dir.path().join("metadata"), identity.raft_id, identity.provisional);
+        metadata_config.snapshot_log_bytes = config.snapshot_log_bytes;
+        // What stays behind a snapshot is meant to be less than what cuts one.
+        let half = usize::try_from(config.snapshot_log_bytes / 2).unwrap_or(usize::MAX);
+        metadata_config.log_cache_bytes = metadata_config.log_cache_bytes.min(half);
         let metadata = Metadata::start(metadata_config, &tasks, &clock).await.map_err(anyhow::Error::from)?;
         let identity = founding::finish(&dir, identity, &store, &metadata, &wanted, &tasks, &readiness).await?;
 
