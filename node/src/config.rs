@@ -149,6 +149,8 @@ pub struct ServeConfig {
     pub log: LogConfig,
     /// Test switch: shifts the wall clock.
     pub clock_offset_ms: i64,
+    /// Test switch: metadata log after which a snapshot is cut. Bytes.
+    pub snapshot_log_bytes: u64,
 }
 
 impl ServeConfig {
@@ -275,6 +277,7 @@ fn typed(s: &Sources, s3: S3Env) -> Result<ServeConfig, ConfigError> {
         log: LogConfig { filter: s.value("log-level", filter)?, format: s.value("log-format", log_format)? },
         clock_offset_ms: s
             .value("test-clock-offset-ms", |t| t.parse().map_err(|_e| "a whole number".into()))?,
+        snapshot_log_bytes: s.value("test-snapshot-log-bytes", |t| units::size(t, "1KiB", "1GiB"))?,
     })
 }
 

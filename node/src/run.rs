@@ -119,6 +119,8 @@ pub struct Node {
     /// Told first at a shutdown: no new connections, answers for those in flight.
     http_stop: CancellationToken,
     http_done: tokio::sync::oneshot::Receiver<()>,
+    /// Told before the session is ended by this process's own wish.
+    leaving: CancellationToken,
     /// Keeps the directory locked.
     dir: DataDir,
 }
@@ -201,7 +203,12 @@ impl Node {
                  Restore the directory"
             )));
         }
-        let metadata_config = MetadataConfig::new(dir.path().join("metadata"), identity.raft_id, identity.provisional);
+        let mut metadata_config =
+            MetadataConfig::new(dir.path().join("metadata"), identity.raft_id, identity.provisional);
+        metadata_config.snapshot_log_bytes = config.snapshot_log_bytes;
+        // What stays behind a snapshot is meant to be less than what cuts one.
+        let half = usize::try_from(config.snapshot_log_bytes / 2).unwrap_or(usize::MAX);
+        metadata_config.log_cache_bytes = metadata_config.log_cache_bytes.min(half);
         let metadata = Metadata::start(metadata_config, &tasks, &clock).await.map_err(anyhow::Error::from)?;
         let identity = founding::finish(&dir, identity, &store, &metadata, &wanted, &tasks, &readiness).await?;
 
@@ -215,6 +222,7 @@ impl Node {
         };
         let session = session::register(&me, &metadata, &clock, &tasks, &readiness, dir.path()).await?;
         let lease = Lease::new(config.lease);
+        let leaving = CancellationToken::new();
         tasks.spawn_vital(
             "session",
             session::keep(
@@ -225,6 +233,7 @@ impl Node {
                 tasks.clone(),
                 readiness.clone(),
                 dir.path().to_owned(),
+                leaving.clone(),
             ),
         );
 
@@ -296,7 +305,7 @@ impl Node {
         serve_peers(listeners.peer, &tasks);
         readiness.clear("starting");
         tracing::info!(client = %addresses.client, admin = %addresses.admin, %session, "serving");
-        Ok(Self { tasks, streams, metadata, readiness, addresses, http_stop, http_done, dir })
+        Ok(Self { tasks, streams, metadata, readiness, addresses, http_stop, http_done, leaving, dir })
     }
 
     /// Where it listens.
@@ -321,14 +330,16 @@ impl Node {
 
     /// Stops in order, within `grace`: answers, drains, ends the session, stops the log.
     pub async fn stop(self, grace: Duration) {
-        let Self { tasks, streams, metadata, readiness, http_stop, http_done, dir, .. } = self;
+        let Self { tasks, streams, metadata, readiness, http_stop, http_done, leaving, dir, .. } = self;
         readiness.set("stopping", "the node is stopping".to_owned());
         let orderly = async {
             streams.leave();
             http_stop.cancel();
             // The sender goes away with the server, however that ends.
             drop(http_done.await);
-            match streams.drain().await {
+            let drained = streams.drain().await;
+            leaving.cancel();
+            match drained {
                 Ok(()) => match session::end(&metadata).await {
                     Ok(clean) => tracing::info!(clean, "session ended"),
                     Err(e) => tracing::warn!(error = %e, "session not ended; the next start recovers it"),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce, RaftId, SessionId, Slots};
 
 use crate::clock::{self, Clock};
@@ -166,7 +167,8 @@ fn superseded(node: &NodeId, by: NodeEpoch) -> SessionError {
     ))
 }
 
-/// Keeps the lease while the metadata log confirms its leader; ends the process when the session is over.
+/// Keeps the lease while the metadata log confirms its leader; ends the process when the session is over. Once `leaving`
+/// is cancelled the session ends by this process's own wish, which is no replacement.
 pub async fn keep(
     session: SessionId,
     lease: Lease,
@@ -175,25 +177,41 @@ pub async fn keep(
     tasks: Tasks,
     readiness: Readiness,
     data_dir: PathBuf,
+    leaving: CancellationToken,
 ) -> anyhow::Result<()> {
-    let stopping = tasks.stopping().clone();
+    let held = hold(session, lease, metadata, clock, readiness, data_dir);
+    tokio::select! {
+        biased;
+        () = leaving.cancelled() => {}
+        () = tasks.stopping().cancelled() => {}
+        over = held => over?,
+    }
+    tasks.stopping().cancelled().await;
+    Ok(())
+}
+
+async fn hold(
+    session: SessionId,
+    lease: Lease,
+    metadata: Metadata,
+    clock: Clock,
+    readiness: Readiness,
+    data_dir: PathBuf,
+) -> anyhow::Result<()> {
     let every = lease.length / 4;
     let mut applied = metadata.applied();
     loop {
         let sent = clock.since_boot();
-        tokio::select! {
-            () = stopping.cancelled() => return Ok(()),
-            confirmed = metadata.read_index(every) => match confirmed {
-                Ok(_) => {
-                    lease.extend(sent);
-                    readiness.clear("lease");
+        match metadata.read_index(every).await {
+            Ok(_) => {
+                lease.extend(sent);
+                readiness.clear("lease");
+            }
+            Err(e) => {
+                if !lease.holds(&clock) {
+                    readiness.set("lease", format!("the metadata log does not answer: {e}"));
                 }
-                Err(e) => {
-                    if !lease.holds(&clock) {
-                        readiness.set("lease", format!("the metadata log does not answer: {e}"));
-                    }
-                }
-            },
+            }
         }
         let pause = tokio::time::sleep(every);
         tokio::pin!(pause);
@@ -203,7 +221,6 @@ pub async fn keep(
                 return Err(superseded(&session.node, by).into());
             }
             tokio::select! {
-                () = stopping.cancelled() => return Ok(()),
                 () = &mut pause => break,
                 changed = applied.changed() => changed?,
             }

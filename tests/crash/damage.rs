@@ -1,32 +1,33 @@
-//! Damage to every kind of file: a start has everything acknowledged, or refuses and names the file. Never fine and
-//! less.
+//! Damage to every kind of file: a start has everything acknowledged, or refuses (to start, to be ready, to read that
+//! stream) and names the file. Never fine and less.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use weir_tests::files::{Damage, Scratch, copy_tree, files};
 use weir_tests::load::Shape;
-use weir_tests::node::{Setup, readiness};
+use weir_tests::node::{Node, Setup, readiness};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::rounds::{Rounds, hurried};
 use weir_tests::wait;
 
-/// What a kind of file is, by its path below the data directory, numbers taken out.
+/// Files that a start makes anew and may trust nothing of.
+const FREE: [&str; 2] = ["addresses.json", "lock"];
+
+/// What a kind of file is: its path below the data directory with numbers taken out.
 fn kind(file: &Path) -> String {
-    let text: String =
-        file.to_string_lossy().chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect();
     let mut short = String::new();
-    for c in text.chars() {
-        if !(c == '#' && short.ends_with('#')) {
+    for c in file.to_string_lossy().chars() {
+        let c = if c.is_ascii_digit() { '#' } else { c };
+        if c != '#' || !short.ends_with('#') {
             short.push(c);
         }
     }
     short
 }
 
-/// How a node took the damage.
 enum Answer {
     Recovered,
     Refused(String),
@@ -37,37 +38,56 @@ async fn damage_is_recovered_or_refused_by_name() {
     let seed = seed();
     let mut rng = Rng::new(seed);
     let scratch = Scratch::new();
-    let setup = hurried(Setup::new(scratch.path("data")));
-    let mut rounds = Rounds::begin(setup.clone(), Shape::default(), rng.fork()).await.unwrap();
-    rounds.load_and_kill().await.unwrap();
-    rounds.restart_and_verify().await.unwrap();
-    rounds.load_and_kill().await.unwrap();
+    let setup = Setup::new(scratch.path("data")).flag("long-poll-timeout", "200ms");
+    let shape = Shape { patience: Duration::from_secs(3), ..Shape::default() };
+    let rounds = aged(setup.clone(), shape, rng.fork()).await.unwrap();
 
-    let mut kinds: BTreeMap<String, PathBuf> = BTreeMap::new();
+    let mut kinds: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for file in files(&setup.data).unwrap() {
-        // The newest of a kind: the one that a start needs.
-        kinds.insert(kind(&file), file);
+        kinds.entry(kind(&file)).or_default().push(file);
     }
     let mut failed = Vec::new();
-    for (kind, file) in &kinds {
+    for (kind, files) in &kinds {
         for damage in Damage::ALL {
             let copy = scratch.path("copy");
             if copy.exists() {
                 std::fs::remove_dir_all(&copy).unwrap();
             }
             copy_tree(&setup.data, &copy).unwrap();
-            damage.to(&copy.join(file)).unwrap();
-            match start_over(&rounds, &setup, &copy, file).await {
+            for file in files {
+                damage.to(&copy.join(file)).unwrap();
+            }
+            match start_over(&rounds, &setup, &copy, files).await {
                 Ok(Answer::Recovered) => println!("{damage:?} {kind}: recovered"),
+                Ok(Answer::Refused(_)) if FREE.contains(&&**kind) => {
+                    failed.push(format!("{damage:?} of {kind} stops a start"));
+                }
                 Ok(Answer::Refused(why)) => println!("{damage:?} {kind}: refused, {why}"),
-                Err(e) => failed.push(format!("{damage:?} of {}: {e:#}", file.display())),
+                Err(e) => failed.push(format!("{damage:?} of {kind}: {e:#}")),
             }
         }
     }
     assert!(failed.is_empty(), "WEIR_SEED={seed}\n{}", failed.join("\n\n"));
 }
 
-async fn start_over(rounds: &Rounds, setup: &Setup, copy: &Path, file: &Path) -> Result<Answer> {
+/// A directory with something in every kind of file: snapshots, segments, a sealed WAL, and one not yet recovered that
+/// is in no segment.
+async fn aged(setup: Setup, shape: Shape, rng: Rng) -> Result<Rounds> {
+    let mut rounds = Rounds::begin(hurried(setup.clone()), shape, rng).await?;
+    for _ in 0..3 {
+        rounds.load_and_kill().await?;
+        rounds.restart_and_verify().await?;
+    }
+    let mut node = rounds.node.take().context("a verified round")?;
+    node.terminate(Duration::from_secs(20)).await?;
+    rounds.load.history.died();
+    rounds.setup = setup;
+    rounds.restart_and_verify().await?;
+    rounds.load_and_kill().await?;
+    Ok(rounds)
+}
+
+async fn start_over(rounds: &Rounds, setup: &Setup, copy: &Path, files: &[PathBuf]) -> Result<Answer> {
     let mut setup = setup.clone();
     setup.data = copy.to_path_buf();
     let log = copy.with_extension("stderr");
@@ -75,28 +95,48 @@ async fn start_over(rounds: &Rounds, setup: &Setup, copy: &Path, file: &Path) ->
         std::fs::remove_file(&log)?;
     }
     let mut node = setup.spawn()?;
-    let ready = node.ready(Duration::from_secs(6)).await;
-    let Ok(addresses) = ready else {
-        let reasons = match node.try_exit()? {
-            Some(status) if status.success() => bail!("exit 0 on damaged data\n{}", node.log_tail()),
-            Some(status) => format!("{status}: {}", node.log_tail()),
-            None => {
-                let admin = node.addresses().await?.admin;
-                let poll = || async {
-                    let (status, said) = readiness(&admin).await;
-                    Ok((status == 503).then_some(said))
-                };
-                wait::until("a reason", Duration::from_secs(5), poll).await?
-            }
-        };
-        let name = file.file_name().unwrap().to_string_lossy().into_owned();
-        if !reasons.contains(&name) && !reasons.contains(&*file.to_string_lossy()) {
-            bail!("refused without naming {name}:\n{reasons}");
+    let Ok(addresses) = node.ready(Duration::from_secs(6)).await else {
+        if node.try_exit()?.is_some_and(|status| status.success()) {
+            bail!("exit 0 on damaged data\n{}", node.log_tail());
         }
-        return Ok(Answer::Refused(reasons.lines().last().unwrap_or_default().to_owned()));
+        return named(&mut node, files).await;
     };
     // A world of its own: what this node answers is no evidence against the next.
     let load = rounds.load.copy();
-    load.verify(&addresses.client, &mut rounds.rng.clone()).await?;
-    Ok(Answer::Recovered)
+    match load.verify(&addresses.client, &mut rounds.rng.clone()).await {
+        Ok(()) => Ok(Answer::Recovered),
+        Err(refused) => {
+            // Whatever it refuses, what it answered holds.
+            load.judge_answers()?;
+            named(&mut node, files).await.with_context(|| format!("{refused:#}"))
+        }
+    }
+}
+
+/// Waits until `/readyz` or the log names one of the damaged files (or, for a file that is gone, its folder).
+async fn named(node: &mut Node, files: &[PathBuf]) -> Result<Answer> {
+    let admin = match node.try_exit()? {
+        Some(_ended) => None,
+        None => Some(node.addresses().await?.admin),
+    };
+    let log = node.log();
+    let poll = || async {
+        let mut said = log.clone();
+        if let Some(admin) = &admin {
+            said.push_str(&readiness(admin).await.1);
+        }
+        let line = said.lines().rev().find(|line| files.iter().any(|file| names(line, file)));
+        Ok(line.map(|line| Answer::Refused(line.to_owned())))
+    };
+    let waited = wait::until("a reason that names the file", Duration::from_secs(4), poll).await;
+    waited.with_context(|| format!("refused without naming it\n{}", node.log_tail()))
+}
+
+fn names(line: &str, file: &Path) -> bool {
+    let folder = file.parent().filter(|folder| folder.components().count() > 2);
+    [Some(file), file.file_name().map(Path::new), folder].into_iter().flatten().any(|name| {
+        // Of a store's file the key is named.
+        let text = name.to_string_lossy();
+        line.contains(text.trim_start_matches("store/"))
+    })
 }

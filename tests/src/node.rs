@@ -56,9 +56,10 @@ impl Setup {
         Self { data: data.into(), flags: Vec::new(), env: Vec::new(), beside: false }
     }
 
-    /// One more flag.
+    /// One more flag, or another value for it.
     #[must_use]
     pub fn flag(mut self, name: &str, value: impl ToString) -> Self {
+        self.flags.retain(|flag| !flag.starts_with(&format!("--{name}=")));
         self.flags.push(format!("--{name}={}", value.to_string()));
         self
     }

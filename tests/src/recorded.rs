@@ -180,6 +180,8 @@ fn reading(json: bool, from: From, a: &Answer) -> Option<Reading> {
     let next = a.next()?;
     let content = content(json, a).expect("a 200 holds what its content type says");
     let from = match from {
+        // From beyond the tail nothing is read, at the tail.
+        From::At(offset) if content.is_empty() => offset.min(next),
         From::At(offset) => offset,
         From::Now => next - content.len(),
     };

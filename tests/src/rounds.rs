@@ -12,7 +12,7 @@ use crate::node::{Node, Setup};
 use crate::rng::Rng;
 use std::sync::Arc;
 
-/// Small sizes and short times, so that rounds of a second see segments, releases and trims.
+/// Small sizes and short times, so that rounds of a second see segments, releases, trims and snapshots.
 pub fn hurried(setup: Setup) -> Setup {
     setup
         .flag("long-poll-timeout", "200ms")
@@ -22,6 +22,7 @@ pub fn hurried(setup: Setup) -> Setup {
         .flag("wal-object-bytes", "64KiB")
         .flag("idle-release", "150ms")
         .flag("max-read-chunk", "64KiB")
+        .flag("test-snapshot-log-bytes", "8KiB")
 }
 
 /// One data directory under fire.

@@ -171,5 +171,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "error, warn, info, debug or trace; by module with commas, as in info,weir::storage=debug"),
     row(ADMIN, "log-format", "FORMAT", Text, Is("text"), "Log lines on stderr as 'text' or 'json'"),
 
+    row(TEST, "test-snapshot-log-bytes", "SIZE", Text, Is("16MiB"),
+        "Metadata log after which a snapshot is cut, 1KiB to 1GiB"),
     row(TEST, "test-clock-offset-ms", "MS", Number, Is("0"), "Added to the wall clock"),
 ];

@@ -157,6 +157,7 @@ fn every_wrong_value_names_flag_value_and_what_is_allowed() {
         ("log-level", &["loud", "info,=x"], "error, warn"),
         ("log-format", &["yaml"], "text or json"),
         ("test-clock-offset-ms", &["x"], "a whole number"),
+        ("test-snapshot-log-bytes", &["0", "x"], "1KiB to 1GiB"),
     ];
     for (name, values, allowed) in cases {
         for value in *values {

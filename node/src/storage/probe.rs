@@ -8,9 +8,6 @@ use bytes::Bytes;
 use super::store::{Put, Store, StoreError};
 use crate::clock;
 
-/// How often a new key may be refused before the store is.
-const PUTS: u32 = 5;
-
 /// What is wrong with the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeError {
@@ -49,13 +46,8 @@ async fn run(store: &Store, key: &str) -> Result<(), ProbeError> {
     if store.get(key).await?.is_some() {
         return Err(ProbeError::ReadAfterWrite("an object that nobody stored can be read"));
     }
-    // A conflict of the moment (S3's 409) comes as "exists" too; a refusal that lasts is the store's own.
-    let mut refused = 0;
-    while store.put_if_absent(key, ours.clone()).await? == Put::Exists && store.get(key).await?.is_none() {
-        refused += 1;
-        if refused == PUTS {
-            return Err(ProbeError::PutIfAbsent("a put of a new key was refused"));
-        }
+    if store.put_if_absent(key, ours.clone()).await? == Put::Exists {
+        return Err(ProbeError::PutIfAbsent("a put of a new key was refused"));
     }
     match store.get(key).await? {
         Some(read) if read == ours => {}

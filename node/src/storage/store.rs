@@ -137,9 +137,21 @@ impl Store {
         match within("put", key, limit, put).await? {
             Ok(_) => Ok(Put::Stored),
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                Ok(Put::Exists)
+                self.really_exists(key, &path).await
             }
             Err(e) => Err(error("put", key, &e)),
+        }
+    }
+
+    /// "Exists" is also what a conflict of the moment comes as (S3's 409), which says nothing.
+    async fn really_exists(&self, key: &str, path: &Path) -> Result<Put, StoreError> {
+        let found = retried("head", key, DEADLINE, || self.inner.objects.head(path));
+        match absent_is_none(found.await?, "head", key)? {
+            Some(_) => Ok(Put::Exists),
+            None => {
+                let why = "a conflict, and yet the key is free".to_owned();
+                Err(StoreError::Unavailable { call: "put", key: key.to_owned(), why })
+            }
         }
     }
 

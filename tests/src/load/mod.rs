@@ -30,6 +30,8 @@ pub struct Shape {
     pub long_polls: usize,
     /// How long a client waits for an answer.
     pub deadline: Duration,
+    /// How long a ready node may still refuse one stream before it counts as stuck.
+    pub patience: Duration,
     /// Once in how many actions a stream is deleted (and made anew).
     pub delete_one_in: u64,
     /// The largest filler of the rare large records.
@@ -43,6 +45,7 @@ impl Default for Shape {
             connections: 6,
             long_polls: 2,
             deadline: Duration::from_secs(10),
+            patience: Duration::from_secs(20),
             delete_one_in: 60,
             large: 100_000,
         }
