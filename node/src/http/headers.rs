@@ -99,6 +99,13 @@ impl<'a> RequestHeaders<'a> {
         Ok(found)
     }
 
+    /// Reads every field, for the fuzzer.
+    #[cfg(fuzzing)]
+    pub(crate) fn read_all(&self) {
+        drop((self.content_type().is_ok(), self.config(), self.seq(), self.producer().is_ok()));
+        drop((self.identity_encoding().is_ok(), self.no_fork().is_ok(), self.closes()));
+    }
+
     /// The body is to be taken as it is.
     pub(crate) fn identity_encoding(&self) -> Result<(), Reject> {
         match self.content_encoding {

@@ -10,6 +10,8 @@ mod body;
 mod create;
 mod error;
 mod framing;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod headers;
 mod json;
 mod live;
