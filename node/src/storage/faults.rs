@@ -55,6 +55,7 @@ struct State {
     lie: bool,
     puts: Vec<(String, VecDeque<Fault>)>,
     gets: Vec<(String, u32)>,
+    overtaking: Vec<(String, Bytes)>,
     late: Vec<(Path, PutPayload, PutOptions)>,
     counts: Counts,
 }
@@ -86,6 +87,11 @@ impl FaultStore {
             Some((_, queue)) => queue.push_back(fault),
             None => state.puts.push((fragment.to_owned(), VecDeque::from([fault]))),
         }
+    }
+
+    /// Just before the next put of a key that contains `fragment`, somebody else stores `object` under that key.
+    pub fn overtake(&self, fragment: &str, object: Bytes) {
+        self.state.lock().overtaking.push((fragment.to_owned(), object));
     }
 
     /// Forgets the faults that no put has met yet.
@@ -147,6 +153,12 @@ impl FaultStore {
         queue.and_then(|(_, q)| q.pop_front())
     }
 
+    fn overtaker(&self, path: &Path) -> Option<Bytes> {
+        let overtaking = &mut self.state.lock().overtaking;
+        let found = overtaking.iter().position(|(f, _)| path.as_ref().contains(f.as_str()))?;
+        Some(overtaking.swap_remove(found).1)
+    }
+
     fn check_up(&self) -> Result<()> {
         if self.state.lock().down { Err(injected("the store is down")) } else { Ok(()) }
     }
@@ -179,6 +191,9 @@ impl FaultStore {
             let state = self.state.lock();
             (state.ignore_condition, state.lie)
         };
+        if let Some(object) = self.overtaker(&path) {
+            self.inner.put_opts(&path, object.into(), PutMode::Create.into()).await?;
+        }
         if ignore {
             options.mode = PutMode::Overwrite;
         }

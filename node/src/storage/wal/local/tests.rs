@@ -13,24 +13,27 @@ use tempfile::TempDir;
 use super::*;
 use crate::storage::wal::tests::rig::{CLUSTER, session};
 use crate::storage::wal::PutError;
-use cut::Faults;
+use cut::{Faults, Kernel};
 
 /// A bucket folder, and processes that open it one after the other.
 struct Bench {
     folder: TempDir,
-    graves: TempDir,
+    kernel: Arc<Kernel>,
+    _graves: TempDir,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), graves: tempfile::tempdir().unwrap() }
+        let graves = tempfile::tempdir().unwrap();
+        let kernel = Arc::new(Kernel::new(graves.path()));
+        Self { folder: tempfile::tempdir().unwrap(), kernel, _graves: graves }
     }
 
     /// A process whose disk can be broken.
     fn process(&self) -> (Arc<dyn WalStore>, Arc<Faults>) {
         let mut wal =
             LocalWal::new(self.folder.path(), 1, CLUSTER, Tasks::default()).with_small_files();
-        let faults = Arc::new(Faults::new(self.graves.path()));
+        let faults = Arc::new(Faults::new(self.kernel.clone()));
         wal.place.disk.faults = Some(faults.clone());
         (Arc::new(wal), faults)
     }

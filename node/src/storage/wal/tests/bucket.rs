@@ -10,6 +10,7 @@ use object_store::{ObjectStoreExt, PutPayload};
 use super::rig::*;
 use crate::storage::faults::{Fault, FaultStore};
 use crate::storage::keys;
+use crate::storage::seal::Seal;
 use crate::storage::wal::*;
 
 fn faults(rig: &Rig) -> Arc<FaultStore> {
@@ -164,6 +165,46 @@ async fn sealing_survives_lost_replies_and_says_when_the_store_is_down() {
     assert!(matches!(error, WalError::Unavailable(_)), "{error}");
     faults(&rig).down(false);
     seal(&rig.wals, &session(1), 0, 1).await.unwrap();
+}
+
+/// A zombie so busy that it stores every number just before the seal comes.
+#[tokio::test(start_paused = true)]
+async fn a_zombie_that_wins_every_race_is_blocked_ahead() {
+    let rig = bucket();
+    let (s, writer) = (session(1), rig.writer(1).await);
+    // The block is put 16 numbers ahead once the race for number 5 is on.
+    for seq in 1..=20 {
+        faults(&rig).overtake(&key(seq), object(&s, seq, 10));
+    }
+    let (end, objects) = seal(&rig.wals, &s, 0, 1).await.unwrap();
+    assert_eq!(end, 21);
+    assert_eq!(seal(&rig.wals, &s, 0, 2).await.unwrap(), (end, objects));
+    assert_eq!(writer.put(end, object(&s, end, 10)).await, Err(PutError::Sealed));
+}
+
+/// What such a block leaves behind: a seal ahead of the row's end.
+#[tokio::test(start_paused = true)]
+async fn the_first_seal_in_the_row_is_the_end_wherever_others_stand() {
+    for stored in 0..=6 {
+        let rig = bucket();
+        let (s, writer) = (session(1), rig.writer(1).await);
+        let ahead = Seal { cluster: CLUSTER, ended: s.clone(), seq: 5, note: note(1) };
+        faults(&rig).put(&path(5), PutPayload::from(ahead.encode())).await.unwrap();
+        let mut written = 0;
+        for seq in 1..=stored {
+            match writer.put(seq, object(&s, seq, 10)).await {
+                Ok(()) => written = seq,
+                Err(e) => {
+                    assert_eq!((seq, e), (5, PutError::Sealed));
+                    break;
+                }
+            }
+        }
+        let sealed = seal(&rig.wals, &s, 0, 2).await.unwrap();
+        assert_eq!((sealed.0, sealed.1.len() as u64), (written + 1, written));
+        assert_eq!(writer.put(written + 1, object(&s, written + 1, 10)).await, Err(PutError::Sealed));
+        assert_eq!(seal(&rig.wals, &s, 0, 3).await.unwrap(), sealed);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -62,17 +62,31 @@ async fn steps_of_a_whole_life() -> u64 {
     faults.steps()
 }
 
+/// When the power fails, if it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Power {
+    Stays,
+    /// With the writer, and with the sealer if that dies, too.
+    Fails(u64),
+    /// Only after the first sealer has died or is done.
+    FailsLater(u64),
+}
+
 /// Kills the writer at `step`, then a sealer at `sealer_step` if that is given, then seals for good.
-async fn one_life(step: u64, sealer_step: Option<u64>, power: Option<u64>) {
+async fn one_life(step: u64, sealer_step: Option<u64>, power: Power) {
     let what = format!("writer dies at {step}, sealer at {sealer_step:?}, power {power:?}");
     let bench = Bench::new();
     let (wals, faults) = bench.process();
     faults.stop_at(step);
     let done = write_until_dead(wals).await;
     until_dead(&faults);
-    let mut random = random(power.unwrap_or(0) ^ step);
-    if power.is_some() {
-        faults.cut_power(&mut random);
+    let seed = match power {
+        Power::Stays => 0,
+        Power::Fails(seed) | Power::FailsLater(seed) => seed,
+    };
+    let mut random = random(seed ^ step);
+    if matches!(power, Power::Fails(_)) {
+        bench.kernel.cut_power(&mut random);
     }
     let mut promised = None;
     if let Some(step) = sealer_step {
@@ -81,8 +95,8 @@ async fn one_life(step: u64, sealer_step: Option<u64>, power: Option<u64>) {
         promised = seal(&wals, &session(1), done.start, 1).await.ok();
         drop(wals);
         until_dead(&faults);
-        if power.is_some() {
-            faults.cut_power(&mut random);
+        if power != Power::Stays {
+            bench.kernel.cut_power(&mut random);
         }
     }
     let (wals, _) = bench.process();
@@ -104,16 +118,16 @@ async fn one_life(step: u64, sealer_step: Option<u64>, power: Option<u64>) {
 #[tokio::test]
 async fn a_writer_that_dies_at_any_step_loses_nothing_acknowledged() {
     for step in 0..=steps_of_a_whole_life().await {
-        one_life(step, None, None).await;
+        one_life(step, None, Power::Stays).await;
     }
 }
 
 #[tokio::test]
 async fn power_lost_at_any_step_loses_nothing_acknowledged() {
     let steps = steps_of_a_whole_life().await;
-    for seed in 1..=4 {
+    for seed in 1..=2 {
         for step in 0..=steps {
-            one_life(step, None, Some(seed * 1000)).await;
+            one_life(step, None, Power::Fails(seed * 1000)).await;
         }
     }
 }
@@ -121,10 +135,11 @@ async fn power_lost_at_any_step_loses_nothing_acknowledged() {
 #[tokio::test]
 async fn sealers_that_die_at_any_step_leave_the_same_answer() {
     let steps = steps_of_a_whole_life().await;
-    for sealer_step in 0..30 {
-        for step in (sealer_step % 7..=steps).step_by(7) {
-            one_life(step, Some(sealer_step), None).await;
-            one_life(step, Some(sealer_step), Some(sealer_step * 1000)).await;
+    for sealer_step in 0..36 {
+        for step in (sealer_step % 5..=steps).step_by(5) {
+            one_life(step, Some(sealer_step), Power::Stays).await;
+            one_life(step, Some(sealer_step), Power::Fails(sealer_step * 1000)).await;
+            one_life(step, Some(sealer_step), Power::FailsLater(sealer_step * 1000)).await;
         }
     }
 }

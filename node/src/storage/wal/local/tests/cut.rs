@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -56,20 +57,24 @@ struct State {
     steps: u64,
     stop_at: Option<u64>,
     fail: VecDeque<(&'static str, i32, u32)>,
-    undo: Vec<Undo>,
 }
 
-/// What goes wrong. Shared by all handles of one disk.
-#[derive(Default)]
+/// What was changed and not synced, by whichever process.
+pub(in super::super) struct Kernel {
+    undo: Mutex<Vec<Undo>>,
+    /// Removed files are kept here until their removal is synced.
+    graveyard: PathBuf,
+}
+
+/// What goes wrong for one process.
 pub(in super::super) struct Faults {
     state: Mutex<State>,
-    graveyard: Option<PathBuf>,
+    kernel: Arc<Kernel>,
 }
 
 impl Faults {
-    /// Removed files are kept in `graveyard` until their removal is synced.
-    pub(in super::super) fn new(graveyard: &Path) -> Self {
-        Self { state: Mutex::default(), graveyard: Some(graveyard.to_owned()) }
+    pub(in super::super) fn new(kernel: Arc<Kernel>) -> Self {
+        Self { state: Mutex::default(), kernel }
     }
 
     /// Nothing succeeds from the `n`-th step on (counted from 0): the process is dead.
@@ -104,7 +109,6 @@ impl Faults {
             *times -= 1;
             return Err(io::Error::from_raw_os_error(*errno));
         }
-        let Some(graveyard) = &self.graveyard else { return Ok(()) };
         let undo = match step {
             Step::Folder | Step::Reserve | Step::Sync | Step::SyncFolder | Step::Look => return Ok(()),
             Step::Write(file, bytes, at) => {
@@ -125,31 +129,37 @@ impl Faults {
                 if !path.exists() {
                     return Ok(());
                 }
-                let grave = graveyard.join(crate::clock::random_u64().to_string());
+                let grave = self.kernel.graveyard.join(crate::clock::random_u64().to_string());
                 std::fs::hard_link(path, &grave)?;
                 Undo::Removed(path.to_owned(), grave)
             }
         };
-        state.undo.push(undo);
+        self.kernel.undo.lock().push(undo);
         Ok(())
     }
 
     pub(in super::super) fn synced(&self, file: &File) {
         let inode = file.metadata().unwrap().ino();
-        self.state.lock().undo.retain(|u| !matches!(u, Undo::Bytes { inode: i, .. } if *i == inode));
+        self.kernel.undo.lock().retain(|u| !matches!(u, Undo::Bytes { inode: i, .. } if *i == inode));
     }
 
     pub(in super::super) fn synced_folder(&self, path: &Path) {
         let inside = |p: &PathBuf| p.parent() == Some(path);
-        self.state.lock().undo.retain(|u| match u {
+        self.kernel.undo.lock().retain(|u| match u {
             Undo::Bytes { .. } => true,
             Undo::Created(p) | Undo::Renamed(p, _) | Undo::Removed(p, _) => !inside(p),
         });
     }
+}
+
+impl Kernel {
+    pub(in super::super) fn new(graveyard: &Path) -> Self {
+        Self { undo: Mutex::default(), graveyard: graveyard.to_owned() }
+    }
 
     /// The power fails: `random` decides what of the unsynced changes had reached the disk.
     pub(in super::super) fn cut_power(&self, mut random: impl FnMut() -> u64) {
-        let undo = std::mem::take(&mut self.state.lock().undo);
+        let undo = std::mem::take(&mut *self.undo.lock());
         let names = undo.iter().filter(|u| !matches!(u, Undo::Bytes { .. })).count() as u64;
         let mut names_lost = random() % (names + 1);
         for change in undo.into_iter().rev() {
