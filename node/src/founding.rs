@@ -101,8 +101,8 @@ pub fn decide(
     }
     if let Some(bucket) = bucket {
         return foreign(format!(
-            "the store belongs to cluster {}, but the data directory is empty: point --data-dir at that cluster's \
-             directory, or --store at an empty store",
+            "the store belongs to cluster {}, but the data directory has no identity.json, as an empty one has none: point \
+             --data-dir at that cluster's directory, or --store at an empty store",
             bucket.uid
         ));
     }
@@ -267,7 +267,7 @@ mod tests {
         assert!(of(Some(&dir(1, false)), Some(&bucket(2, None))).contains("belongs to cluster"));
         assert!(of(Some(&dir(1, true)), Some(&bucket(2, None))).contains("belongs to cluster"));
         assert!(of(Some(&dir(1, false)), None).contains("no cluster.json"));
-        assert!(of(None, Some(&bucket(2, None))).contains("data directory is empty"));
+        assert!(of(None, Some(&bucket(2, None))).contains("no identity.json"));
         let other_node = DirIdentity { node: "node-1".parse().unwrap(), ..dir(1, false) };
         assert!(of(Some(&other_node), Some(&bucket(1, None))).contains("node-1"));
     }

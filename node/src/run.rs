@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -240,6 +240,11 @@ impl Node {
         let generation = 0;
         let wal_store = wal::open(&store, generation, identity.cluster, &tasks);
         let reader = SegmentReader::new(store.clone(), config.cache_bytes);
+        let recovered = Arc::new(AtomicU64::new(0));
+        let counted = recovered.clone();
+        admin_slot.metrics().counter("recovered_sessions", "Sessions that this process recovered", move || {
+            counted.load(Ordering::Relaxed)
+        });
         let recovery = Recovery {
             tasks: tasks.clone(),
             clock: clock.clone(),
@@ -253,6 +258,7 @@ impl Node {
             readiness: readiness.clone(),
             lease: config.lease,
             segment_bytes: config.segment_bytes,
+            recovered,
             next_segment: AtomicU64::new(FIRST_RECOVERY_SEGMENT),
         };
         tasks.spawn_vital("recovery", recovery.run());

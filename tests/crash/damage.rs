@@ -133,7 +133,7 @@ async fn named(node: &mut Node, files: &[PathBuf]) -> Result<Answer> {
 }
 
 fn names(line: &str, file: &Path) -> bool {
-    let folder = file.parent().filter(|folder| folder.components().count() > 2);
+    let folder = file.parent().filter(|folder| folder.components().count() >= 2);
     [Some(file), file.file_name().map(Path::new), folder].into_iter().flatten().any(|name| {
         // Of a store's file the key is named.
         let text = name.to_string_lossy();

@@ -53,6 +53,8 @@ pub struct Recovery {
     pub lease: Duration,
     /// Payload bytes per recovered segment.
     pub segment_bytes: u64,
+    /// Sessions recovered by this process.
+    pub recovered: Arc<AtomicU64>,
     /// Numbers recovery's segments: above the flusher's, so that no key is used twice.
     pub next_segment: AtomicU64,
 }
@@ -224,6 +226,7 @@ impl Recovery {
             Err(ProposeError::Refused(Refusal::ClaimNotCurrent { .. })) => return Err(Stopped::NotOurs),
             Err(e) => return Err(Stopped::Again(e.to_string())),
         }
+        self.recovered.fetch_add(1, Ordering::Relaxed);
         fault::point("recovery.recovered");
         let took = began.elapsed();
         tracing::info!(session = %claimed.ended, objects = end.saturating_sub(claimed.wal_start), frames, ?took, "recovered");

@@ -5,7 +5,8 @@
 //! session's lease. Called by `http` and `admin`; built and drained by `run`.
 //!
 //! One idea a file: `log` decides on an append, `open` is one open stream, `registry` knows which are open,
-//! `ownership` opens, releases and deletes, `create` and `read` are the operations, `flush` moves records to segments.
+//! `ownership` opens, releases and deletes, `create` and `read` are the operations, `flush` moves records to segments,
+//! `notices` and `trouble` tell the log and `/readyz` what nobody waits for.
 
 mod create;
 pub mod error;
@@ -17,6 +18,7 @@ mod open;
 mod ownership;
 mod read;
 mod registry;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,6 +212,7 @@ impl Streams {
         });
         inner.tasks.spawn_vital("flusher", flush::run(inner.clone()));
         inner.tasks.spawn_vital("notices", notices::run(inner.clone()));
+        inner.tasks.spawn_vital("trouble", trouble::run(inner.clone()));
         Ok(Self { inner })
     }
 

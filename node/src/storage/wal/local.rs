@@ -3,7 +3,7 @@
 //! Under `<bucket>/g<generation>/wal/<node>/<epoch>/` lie
 //!
 //! ```text
-//! owner            created by the session's one writer, exclusively
+//! owner            created by the session's one writer, exclusively; says `begun` once there is a log
 //! <seq>.log        records from number <seq> (20 digits) on, then zeros or what an earlier use left
 //! spare-<n>        zero-filled ahead of need, or trimmed and to be used again; renamed to <seq>.log
 //! seal             created by whoever seals first; from then on the writer acknowledges nothing
@@ -46,6 +46,9 @@ struct Sizes {
     first: u64,
     last: u64,
 }
+
+/// What `owner` says from the first log on.
+const BEGUN: &[u8] = b"begun\n";
 
 const SIZES: Sizes = Sizes { first: 1 << 20, last: 64 << 20 };
 

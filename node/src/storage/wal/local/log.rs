@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::spare::Spares;
-use super::{Folder, Sizes, at, is_full};
+use super::{BEGUN, Folder, Sizes, at, is_full};
 use crate::fault;
 use crate::storage::wal::{FIRST_SEQ, PutError, WalError, WalWriter};
 use crate::tasks::Tasks;
@@ -176,8 +176,18 @@ impl Log {
         }
         fault::point("wal.local.rotate.renamed");
         self.folder.disk.sync_folder(&self.folder.path).map_err(|e| failed("fsync of the folder", &e))?;
+        if seq == FIRST_SEQ {
+            self.mark_begun().map_err(|e| no_room_or_failed("mark", &e))?;
+        }
         fault::point("wal.local.rotate.after");
         Ok(Current { file: spare.file, at: 0, size: spare.size })
+    }
+
+    /// Says, before anything is acknowledged, that there is a first file: its absence is damage from now on.
+    fn mark_begun(&self) -> io::Result<()> {
+        let owner = self.folder.disk.open(&self.folder.owner())?;
+        self.folder.disk.write_at(&owner, BEGUN, 0)?;
+        self.folder.disk.sync(&owner)
     }
 }
 

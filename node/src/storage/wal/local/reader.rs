@@ -5,12 +5,14 @@
 //! that names file and position. Bytes of lower numbers are what an earlier use of the file left. Memory: one record.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use super::{Folder, at};
+use super::spare::BLOCK;
+use super::{BEGUN, Folder, at};
 use crate::storage::record::codec::{self, CodecError, Header};
 use crate::storage::wal::{FIRST_SEQ, WalError, WalObject, check_header, corrupt};
 
@@ -41,7 +43,7 @@ impl<'a> Reader<'a> {
     pub(super) fn open(folder: &'a Folder, from: u64) -> Result<Option<Self>, WalError> {
         let mut logs = folder.logs().map_err(at(&folder.path))?;
         let Some(holder) = logs.iter().rposition(|&first| first <= from) else {
-            return if logs.is_empty() && from <= FIRST_SEQ {
+            return if logs.is_empty() && from <= FIRST_SEQ && !begun(folder)? {
                 Ok(None)
             } else {
                 Err(corrupt(folder.path.display().to_string(), 0, format!("no file holds record {from}")))
@@ -65,6 +67,11 @@ impl<'a> Reader<'a> {
         let path = folder.log(first);
         let opened = File::open(&path).and_then(|file| file.metadata().map(|m| (file, m.len())));
         let (file, size) = opened.map_err(at(&path))?;
+        // It was filled before it got its name.
+        if size == 0 || !size.is_multiple_of(BLOCK) {
+            let why = format!("it is {size} bytes long, but was made a multiple of {BLOCK}: it was cut");
+            return Err(corrupt(path.display().to_string(), size, why));
+        }
         Ok((path, file, size))
     }
 
@@ -181,6 +188,16 @@ impl<'a> Reader<'a> {
             from += 1;
         }
         None
+    }
+}
+
+/// The writer has had a log.
+fn begun(folder: &Folder) -> Result<bool, WalError> {
+    let owner = folder.owner();
+    match std::fs::read(&owner) {
+        Ok(text) => Ok(text == BEGUN),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(at(&owner)(e)),
     }
 }
 

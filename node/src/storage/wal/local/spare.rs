@@ -20,7 +20,7 @@ const KEEP: usize = 2;
 /// Written at a time, and between two syncs: a long sync here would hold up those of the log.
 const CHUNK: usize = 1 << 20;
 /// Sizes are multiples of it.
-const BLOCK: u64 = 4096;
+pub(super) const BLOCK: u64 = 4096;
 
 /// A file ready to become a log.
 pub(super) struct Spare {
