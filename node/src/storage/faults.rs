@@ -185,7 +185,12 @@ impl FaultStore {
         drop(released.changed().await);
     }
 
-    async fn put_with_faults(&self, path: Path, payload: PutPayload, mut options: PutOptions) -> Result<PutResult> {
+    async fn put_with_faults(
+        &self,
+        path: Path,
+        payload: PutPayload,
+        mut options: PutOptions,
+    ) -> Result<PutResult> {
         self.check_up()?;
         let (ignore, lie) = {
             let state = self.state.lock();
@@ -322,10 +327,7 @@ impl ObjectStore for FaultStore {
         .boxed()
     }
 
-    fn delete_stream(
-        &self,
-        locations: BoxStream<'static, Result<Path>>,
-    ) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
         match self.check_up() {
             Ok(()) => self.inner.delete_stream(locations),
             Err(e) => futures::stream::once(async move { Err(e) }).boxed(),
@@ -340,7 +342,10 @@ impl ObjectStore for FaultStore {
         }
     }
 
-    fn list_with_delimiter<'s, 'p, 'f>(&'s self, prefix: Option<&'p Path>) -> BoxFuture<'f, Result<ListResult>>
+    fn list_with_delimiter<'s, 'p, 'f>(
+        &'s self,
+        prefix: Option<&'p Path>,
+    ) -> BoxFuture<'f, Result<ListResult>>
     where
         's: 'f,
         'p: 'f,

@@ -127,7 +127,12 @@ mod tests {
         for file in ["00000000000000000007", "seal", "x.log"] {
             assert_eq!(wal_session(0, &format!("{folder}/1700/{file}")), Some(session()), "{file}");
         }
-        for other in ["g0/wal/demo-0/1700", "g1/wal/demo-0/1700/seal", "g0/segments/demo-0/1700/x", "g0/wal/demo-0/x/y"] {
+        for other in [
+            "g0/wal/demo-0/1700",
+            "g1/wal/demo-0/1700/seal",
+            "g0/segments/demo-0/1700/x",
+            "g0/wal/demo-0/x/y",
+        ] {
             assert_eq!(wal_session(0, other), None, "{other}");
         }
     }

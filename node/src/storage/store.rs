@@ -158,9 +158,8 @@ impl Store {
     /// The object, or `None` if there is none.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
         let path = &self.path(key)?;
-        let got = retried("get", key, DEADLINE * 3, || async {
-            self.inner.objects.get(path).await?.bytes().await
-        });
+        let got =
+            retried("get", key, DEADLINE * 3, || async { self.inner.objects.get(path).await?.bytes().await });
         absent_is_none(got.await?, "get", key)
     }
 

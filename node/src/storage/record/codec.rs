@@ -110,7 +110,9 @@ pub fn encode(cluster: ClusterUid, session: &SessionId, seq: u64, frames: &[Fram
     let mut head = Vec::with_capacity(HEADER);
     head.put_slice(&MAGIC);
     head.put_u32_le(VERSION);
-    head.put_u32_le(u32::try_from(frames.len()).expect("a batch holds fewer frames than bytes, at most 64 MiB"));
+    head.put_u32_le(
+        u32::try_from(frames.len()).expect("a batch holds fewer frames than bytes, at most 64 MiB"),
+    );
     head.put_u128_le(cluster.0);
     put_session(&mut head, session);
     head.put_u64_le(seq);

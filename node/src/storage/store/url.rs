@@ -147,7 +147,12 @@ mod tests {
 
     #[test]
     fn secrets_do_not_print() {
-        let env = S3Env { secret_access_key: Some("hunter2".into()), session_token: Some("tok".into()), more: vec![("AWS_X".into(), "hunter2".into())], ..S3Env::default() };
+        let env = S3Env {
+            secret_access_key: Some("hunter2".into()),
+            session_token: Some("tok".into()),
+            more: vec![("AWS_X".into(), "hunter2".into())],
+            ..S3Env::default()
+        };
         let text = format!("{env:?}");
         assert!(!text.contains("hunter2") && !text.contains("tok\""), "{text}");
     }

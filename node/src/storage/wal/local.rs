@@ -171,7 +171,8 @@ impl Folder {
 }
 
 fn log_number(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".log").filter(|d| d.len() == 20 && d.bytes().all(|b| b.is_ascii_digit()))?;
+    let digits =
+        name.strip_suffix(".log").filter(|d| d.len() == 20 && d.bytes().all(|b| b.is_ascii_digit()))?;
     digits.parse().ok()
 }
 

@@ -152,7 +152,8 @@ impl Inner {
     /// so the race ends. What lies before is replayed and sealed as ever; the first seal in the row is the end.
     async fn block(&self, ended: &SessionId, seq: u64, by: &SealNote) {
         let seal = Seal { cluster: self.cluster, ended: ended.clone(), seq, note: by.clone() };
-        if let Err(e) = self.store.put_if_absent(&keys::wal(self.generation, ended, seq), seal.encode()).await {
+        if let Err(e) = self.store.put_if_absent(&keys::wal(self.generation, ended, seq), seal.encode()).await
+        {
             tracing::debug!(session = %ended, seq, "a seal ahead of the writer is not confirmed: {e}");
         }
     }
@@ -234,7 +235,9 @@ impl Inner {
 
     /// Deletes one listed object if it is below `below` and no seal; says whether it did.
     async fn trim_one(&self, listed: Listed, below: u64) -> Result<bool, WalError> {
-        let Some(keys::Key::Wal { seq, .. }) = keys::parse(self.generation, &listed.key) else { return Ok(false) };
+        let Some(keys::Key::Wal { seq, .. }) = keys::parse(self.generation, &listed.key) else {
+            return Ok(false);
+        };
         if seq >= below {
             return Ok(false);
         }

@@ -175,7 +175,8 @@ impl Queue {
             let batch = self.open.back_mut().expect("a batch that the frame fits into");
             batch.frames.push(frame);
             batch.bytes += more;
-            let crossed = before < self.limits.second_put_bytes && self.open_bytes >= self.limits.second_put_bytes;
+            let crossed =
+                before < self.limits.second_put_bytes && self.open_bytes >= self.limits.second_put_bytes;
             return Ok((batch.done.clone(), crossed));
         }
         let done = Arc::new(Completion::default());
@@ -291,7 +292,11 @@ impl Queue {
         let per_object = (max_bytes / max_objects.max(1)).max(1);
         WalStatus {
             backlog_bytes: self.bytes,
-            backlog_objects: if self.pays_per_object { self.objects } else { self.bytes.div_ceil(per_object) },
+            backlog_objects: if self.pays_per_object {
+                self.objects
+            } else {
+                self.bytes.div_ceil(per_object)
+            },
             max_bytes,
             max_objects,
             waiting: self.waiting,

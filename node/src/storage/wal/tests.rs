@@ -1,7 +1,7 @@
 //! What both kinds of WAL promise, by one table of tests over both; then each kind's own.
 
-mod bucket;
 mod both;
+mod bucket;
 mod pace;
 mod race;
 pub(super) mod rig;

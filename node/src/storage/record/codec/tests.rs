@@ -109,13 +109,17 @@ fn announced_lengths_are_believed_only_as_far_as_there_are_bytes() {
 }
 
 fn payload() -> impl Strategy<Value = Payload> {
-    let elements = vec("[0-9]{1,200}", 0..20).prop_map(|e| json(&e.iter().map(String::as_str).collect::<Vec<_>>()));
+    let elements =
+        vec("[0-9]{1,200}", 0..20).prop_map(|e| json(&e.iter().map(String::as_str).collect::<Vec<_>>()));
     prop_oneof![vec(any::<u8>(), 0..300).prop_map(|b| Payload::Bytes(b.into())), elements]
 }
 
 fn frame() -> impl Strategy<Value = Frame> {
-    let producer = ("[a-z]{1,20}", any::<u64>(), any::<u64>())
-        .prop_map(|(id, epoch, seq)| ProducerStamp { id: id.into(), epoch, seq });
+    let producer = ("[a-z]{1,20}", any::<u64>(), any::<u64>()).prop_map(|(id, epoch, seq)| ProducerStamp {
+        id: id.into(),
+        epoch,
+        seq,
+    });
     let expiry = prop_oneof![
         Just(Expiry::Never),
         any::<u64>().prop_map(Expiry::Ttl),
@@ -163,15 +167,15 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..400)) {
         let bytes = Bytes::from(bytes);
-        let _ = decode(&bytes);
-        let _ = Cursor { bytes: bytes.clone(), at: 0 }.frame();
+        drop(decode(&bytes));
+        drop(Cursor { bytes: bytes.clone(), at: 0 }.frame());
         let header = Header {
             cluster: ClusterUid(0), session: session(), seq: 0, frames: u32::MAX,
             body: bytes.len(), body_crc: crc32c::crc32c(&bytes),
         };
-        let _ = decode_body(&header, &bytes);
+        drop(decode_body(&header, &bytes));
         for frames in 0..4 {
-            let _ = decode_body(&Header { frames, ..header.clone() }, &bytes);
+            drop(decode_body(&Header { frames, ..header.clone() }, &bytes));
         }
     }
 

@@ -64,7 +64,12 @@ impl Disk {
     pub(super) fn reserve(&self, file: &File, bytes: u64) -> io::Result<()> {
         step!(self, Reserve);
         match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
-            Err(e) if matches!(io::Error::from(e).kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Err(e)
+                if matches!(
+                    io::Error::from(e).kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                ) =>
+            {
                 Err(e.into())
             }
             // Not supported here: writing will tell.

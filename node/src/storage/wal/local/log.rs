@@ -43,13 +43,8 @@ fn start_threads(folder: &Folder, tasks: &Tasks, sizes: Sizes) -> io::Result<Loc
     folder.disk.sync_folder(&folder.path)?;
     let spares = Spares::start(folder, tasks, sizes)?;
     let (jobs, inbox) = mpsc::sync_channel(2);
-    let log = Log {
-        folder: folder.clone(),
-        spares: spares.clone(),
-        current: None,
-        next: FIRST_SEQ,
-        over: None,
-    };
+    let log =
+        Log { folder: folder.clone(), spares: spares.clone(), current: None, next: FIRST_SEQ, over: None };
     tasks.spawn_unawaited_thread("weir-wal", move || log.run(&inbox))?;
     Ok(LocalWriter { jobs, spares })
 }

@@ -81,7 +81,8 @@ impl<'a> Reader<'a> {
             let why = match self.here()? {
                 Here::Record(header, body) => {
                     // The checksum held, so that this is not torn; what does not decode is not for this build.
-                    let frames = codec::decode_body(&header, &body).map_err(|e| self.damage(e.to_string()))?;
+                    let frames =
+                        codec::decode_body(&header, &body).map_err(|e| self.damage(e.to_string()))?;
                     let object = WalObject { seq: header.seq, bytes: length(&header), frames };
                     self.step(&header);
                     return Ok(Some(object));
@@ -101,7 +102,9 @@ impl<'a> Reader<'a> {
                 None => {
                     return match self.later()? {
                         None => Ok(None),
-                        Some(place) => Err(self.damage(format!("{why}, and a later record stands at {place}"))),
+                        Some(place) => {
+                            Err(self.damage(format!("{why}, and a later record stands at {place}")))
+                        }
                     };
                 }
             }

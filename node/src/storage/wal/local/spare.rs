@@ -133,7 +133,9 @@ impl Maker {
         if self.ready.is_empty() {
             match self.make(0) {
                 Ok(spare) => self.ready.push_back(spare),
-                Err(e) => tracing::warn!(folder = %self.folder.display(), "no WAL file can be made ready: {e}"),
+                Err(e) => {
+                    tracing::warn!(folder = %self.folder.display(), "no WAL file can be made ready: {e}")
+                }
             }
         }
     }

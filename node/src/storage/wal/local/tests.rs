@@ -11,8 +11,8 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::*;
-use crate::storage::wal::tests::rig::{CLUSTER, session};
 use crate::storage::wal::PutError;
+use crate::storage::wal::tests::rig::{CLUSTER, session};
 use cut::{Faults, Kernel};
 
 /// A bucket folder, and processes that open it one after the other.
@@ -31,8 +31,7 @@ impl Bench {
 
     /// A process whose disk can be broken.
     fn process(&self) -> (Arc<dyn WalStore>, Arc<Faults>) {
-        let mut wal =
-            LocalWal::new(self.folder.path(), 1, CLUSTER, Tasks::default()).with_small_files();
+        let mut wal = LocalWal::new(self.folder.path(), 1, CLUSTER, Tasks::default()).with_small_files();
         let faults = Arc::new(Faults::new(self.kernel.clone()));
         wal.place.disk.faults = Some(faults.clone());
         (Arc::new(wal), faults)

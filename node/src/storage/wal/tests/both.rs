@@ -72,7 +72,7 @@ async fn a_recovery_that_breaks_off_can_be_repeated() {
         for seq in 1..=50 {
             writer.put(seq, object(&s, seq, 300)).await.unwrap();
         }
-        let (each, mut got) = tokio::sync::mpsc::channel(1);
+        let (each, mut got) = mpsc::channel(1);
         let by = note(1);
         let broken = tokio::join!(rig.wals.seal(&s, 1, &by, each), async {
             got.recv().await.unwrap();
@@ -116,7 +116,10 @@ async fn another_clusters_records_stop_the_recovery() {
         let foreign = codec::encode(ClusterUid(0xbad), &s, 1, &[frame(1, 10)]);
         writer.put(1, foreign).await.unwrap();
         let error = seal(&rig.wals, &s, 1, 1).await.unwrap_err();
-        assert!(matches!(&error, WalError::Corrupt { why, .. } if why.contains("belongs to cluster")), "{error}");
+        assert!(
+            matches!(&error, WalError::Corrupt { why, .. } if why.contains("belongs to cluster")),
+            "{error}"
+        );
     })
     .await;
 }

@@ -147,7 +147,14 @@ async fn a_lost_or_damaged_object_stops_the_recovery_by_name() {
 
 #[tokio::test(start_paused = true)]
 async fn sealing_survives_lost_replies_and_says_when_the_store_is_down() {
-    for fault in [Fault::FailBefore, Fault::FailAfter, Fault::Conflict, Fault::HangBefore, Fault::HangAfter, Fault::Late] {
+    for fault in [
+        Fault::FailBefore,
+        Fault::FailAfter,
+        Fault::Conflict,
+        Fault::HangBefore,
+        Fault::HangAfter,
+        Fault::Late,
+    ] {
         let rig = bucket();
         let (s, writer) = (session(1), rig.writer(1).await);
         writer.put(1, object(&s, 1, 10)).await.unwrap();

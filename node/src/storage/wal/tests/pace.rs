@@ -157,7 +157,7 @@ async fn segments_may_cover_an_object_before_the_pipeline_has_counted_it() {
         }
     }
     let rig = bucket();
-    let sink = std::sync::Arc::new(Eager(parking_lot::Mutex::default()));
+    let sink = Arc::new(Eager(parking_lot::Mutex::default()));
     let clock = crate::clock::Clock::default();
     let writer = rig.writer(1).await;
     let wal = Wal::start(&rig.tasks, &clock, writer, CLUSTER, session(1), WalLimits::default(), sink.clone());

@@ -1,5 +1,7 @@
 //! Writers against sealers, on real threads: whatever the schedule, what was acknowledged is what every sealer returns.
 
+#![allow(clippy::disallowed_methods, reason = "the test awaits what it spawns")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -81,7 +81,12 @@ pub(in super::super) async fn over_both(test: impl AsyncFn(Rig)) {
 /// What a seal returned.
 pub(in super::super) type Sealed = Result<(u64, Vec<WalObject>), WalError>;
 
-pub(in super::super) async fn seal(wals: &Arc<dyn WalStore>, ended: &SessionId, from: u64, claim: u64) -> Sealed {
+pub(in super::super) async fn seal(
+    wals: &Arc<dyn WalStore>,
+    ended: &SessionId,
+    from: u64,
+    claim: u64,
+) -> Sealed {
     let (each, mut got) = mpsc::channel(2);
     let note = note(claim);
     let (end, objects) = tokio::join!(wals.seal(ended, from, &note, each), async {

@@ -45,7 +45,13 @@ impl Step<'_> {
 
 enum Undo {
     /// Bytes of a file, by inode.
-    Bytes { inode: u64, file: File, at: u64, old: Vec<u8>, length: u64 },
+    Bytes {
+        inode: u64,
+        file: File,
+        at: u64,
+        old: Vec<u8>,
+        length: u64,
+    },
     Created(PathBuf),
     Renamed(PathBuf, PathBuf),
     /// Kept under another name until the folder is synced.
@@ -168,7 +174,11 @@ impl Kernel {
                     0 => {}
                     kind => {
                         // Lost, or torn: only the end of it lost.
-                        let keep = if kind == 1 { 0 } else { usize::try_from(random()).unwrap_or(0) % (old.len() + 1) };
+                        let keep = if kind == 1 {
+                            0
+                        } else {
+                            usize::try_from(random()).unwrap_or(0) % (old.len() + 1)
+                        };
                         file.write_all_at(&old[keep..], at + keep as u64).unwrap();
                         if keep == 0 && old.is_empty() {
                             file.set_len(length).unwrap();
