@@ -129,9 +129,14 @@ impl DataDir {
         write().map_err(|e| io_error(&path, e))
     }
 
-    /// Whether the directory holds a metadata log.
-    pub fn has_metadata(&self) -> bool {
-        self.path.join("metadata").exists()
+    /// Where the metadata log is.
+    pub fn metadata_log(&self) -> PathBuf {
+        self.path.join("metadata").join("log.redb")
+    }
+
+    /// Whether there is a metadata log with something in it.
+    pub fn has_metadata_log(&self) -> bool {
+        std::fs::metadata(self.metadata_log()).is_ok_and(|m| m.len() > 0)
     }
 }
 

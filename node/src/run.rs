@@ -196,11 +196,11 @@ impl Node {
             size: config.cluster_size,
         };
         let identity = founding::begin(&dir, &store, &wanted, &tasks, &readiness).await?;
-        if !identity.provisional && !dir.has_metadata() {
-            let path = dir.path().display();
+        if !identity.provisional && !dir.has_metadata_log() {
             return Err(RunError::Foreign(format!(
-                "{path} has an identity but no metadata log: it was lost, and founding another would lose every stream. \
-                 Restore the directory"
+                "{} is missing or empty: the metadata log was lost, and founding another would lose every stream. \
+                 Restore the data directory",
+                dir.metadata_log().display()
             )));
         }
         let mut metadata_config =
