@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use weir_api::{ClusterUid, Incarnation, NodeId, Slots};
 
+pub use crate::storage::store::{S3Env, StoreUrl};
 pub use show::Shown;
 pub use sources::{Origin, SettingArgs};
-pub use crate::storage::store::{S3Env, StoreUrl};
 
 use sources::Sources;
 

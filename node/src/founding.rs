@@ -165,7 +165,8 @@ pub async fn finish(
     tasks: &Tasks,
     readiness: &Readiness,
 ) -> Result<DirIdentity, FoundingError> {
-    let found = Command::Found { uid: identity.cluster, identity: wanted.identity.clone(), size: wanted.size };
+    let found =
+        Command::Found { uid: identity.cluster, identity: wanted.identity.clone(), size: wanted.size };
     match metadata.propose_founding(found).await.map_err(FoundingError::Log)? {
         Answer::Founded { uid } if uid == identity.cluster => {}
         other => {

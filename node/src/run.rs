@@ -22,7 +22,7 @@ use crate::http::{self, App, HttpLimits};
 use crate::metadata::{Metadata, MetadataConfig, ProposeError};
 use crate::net::{self, TcpListener};
 use crate::readiness::Readiness;
-use crate::session::{self, Identity, Lease, SessionError};
+use crate::session::{self, Identity, Keeper, Lease, SessionError};
 use crate::storage::probe::{self, ProbeError};
 use crate::storage::reader::SegmentReader;
 use crate::storage::recovery::{FIRST_RECOVERY_SEGMENT, Recovery};
@@ -177,7 +177,7 @@ impl Node {
         let dir = DataDir::open(&config.data_dir)?;
         let listeners = bind(&config).await?;
         let addresses = listeners.addresses()?;
-        readiness.set("starting", "the node is starting".to_owned());
+        readiness.set("starting", "the node is starting");
 
         let admin_slot = admin::Slot::default();
         admin::serve(listeners.admin, &config, admin_slot.clone(), readiness.clone(), &tasks)?;
@@ -210,7 +210,8 @@ impl Node {
         let half = usize::try_from(config.snapshot_log_bytes / 2).unwrap_or(usize::MAX);
         metadata_config.log_cache_bytes = metadata_config.log_cache_bytes.min(half);
         let metadata = Metadata::start(metadata_config, &tasks, &clock).await.map_err(anyhow::Error::from)?;
-        let identity = founding::finish(&dir, identity, &store, &metadata, &wanted, &tasks, &readiness).await?;
+        let identity =
+            founding::finish(&dir, identity, &store, &metadata, &wanted, &tasks, &readiness).await?;
 
         let me = Identity {
             node: config.node_id.clone(),
@@ -223,28 +224,28 @@ impl Node {
         let session = session::register(&me, &metadata, &clock, &tasks, &readiness, dir.path()).await?;
         let lease = Lease::new(config.lease);
         let leaving = CancellationToken::new();
-        tasks.spawn_vital(
-            "session",
-            session::keep(
-                session.clone(),
-                lease.clone(),
-                metadata.clone(),
-                clock.clone(),
-                tasks.clone(),
-                readiness.clone(),
-                dir.path().to_owned(),
-                leaving.clone(),
-            ),
-        );
+        let keeper = Keeper {
+            session: session.clone(),
+            lease: lease.clone(),
+            metadata: metadata.clone(),
+            clock: clock.clone(),
+            tasks: tasks.clone(),
+            readiness: readiness.clone(),
+            data_dir: dir.path().to_owned(),
+            leaving: leaving.clone(),
+        };
+        tasks.spawn_vital("session", keeper.run());
 
         let generation = 0;
         let wal_store = wal::open(&store, generation, identity.cluster, &tasks);
         let reader = SegmentReader::new(store.clone(), config.cache_bytes);
         let recovered = Arc::new(AtomicU64::new(0));
         let counted = recovered.clone();
-        admin_slot.metrics().counter("recovered_sessions", "Sessions that this process recovered", move || {
-            counted.load(Ordering::Relaxed)
-        });
+        admin_slot.metrics().counter(
+            "recovered_sessions",
+            "Sessions that this process recovered",
+            move || counted.load(Ordering::Relaxed),
+        );
         let recovery = Recovery {
             tasks: tasks.clone(),
             clock: clock.clone(),
@@ -337,7 +338,7 @@ impl Node {
     /// Stops in order, within `grace`: answers, drains, ends the session, stops the log.
     pub async fn stop(self, grace: Duration) {
         let Self { tasks, streams, metadata, readiness, http_stop, http_done, leaving, dir, .. } = self;
-        readiness.set("stopping", "the node is stopping".to_owned());
+        readiness.set("stopping", "the node is stopping");
         let orderly = async {
             streams.leave();
             http_stop.cancel();
@@ -460,9 +461,9 @@ fn admin_sources(metadata: &Metadata, streams: &Streams) -> admin::Sources {
                 metadata.propose(command).await.map(drop).map_err(|e| match e {
                     ProposeError::Refused(refusal) => admin::ProposeFailure::Refused(refusal),
                     ProposeError::Unknown => admin::ProposeFailure::Unknown,
-                    e @ (ProposeError::TooLarge { .. } | ProposeError::Unavailable(_) | ProposeError::SessionOver) => {
-                        admin::ProposeFailure::Unavailable(e.to_string())
-                    }
+                    e @ (ProposeError::TooLarge { .. }
+                    | ProposeError::Unavailable(_)
+                    | ProposeError::SessionOver) => admin::ProposeFailure::Unavailable(e.to_string()),
                 })
             })
         }),

@@ -169,61 +169,72 @@ fn superseded(node: &NodeId, by: NodeEpoch) -> SessionError {
 
 /// Keeps the lease while the metadata log confirms its leader; ends the process when the session is over. Once `leaving`
 /// is cancelled the session ends by this process's own wish, which is no replacement.
-pub async fn keep(
-    session: SessionId,
-    lease: Lease,
-    metadata: Metadata,
-    clock: Clock,
-    tasks: Tasks,
-    readiness: Readiness,
-    data_dir: PathBuf,
-    leaving: CancellationToken,
-) -> anyhow::Result<()> {
-    let held = hold(session, lease, metadata, clock, readiness, data_dir);
-    tokio::select! {
-        biased;
-        () = leaving.cancelled() => {}
-        () = tasks.stopping().cancelled() => {}
-        over = held => over?,
-    }
-    tasks.stopping().cancelled().await;
-    Ok(())
+pub struct Keeper {
+    /// The session to keep.
+    pub session: SessionId,
+    /// Its lease.
+    pub lease: Lease,
+    /// The metadata log.
+    pub metadata: Metadata,
+    /// The node's clock.
+    pub clock: Clock,
+    /// The node's tasks.
+    pub tasks: Tasks,
+    /// Where troubles are told.
+    pub readiness: Readiness,
+    /// Gets a mark if the session is replaced.
+    pub data_dir: PathBuf,
+    /// Cancelled before this process ends its session.
+    pub leaving: CancellationToken,
 }
 
-async fn hold(
-    session: SessionId,
-    lease: Lease,
-    metadata: Metadata,
-    clock: Clock,
-    readiness: Readiness,
-    data_dir: PathBuf,
-) -> anyhow::Result<()> {
-    let every = lease.length / 4;
-    let mut applied = metadata.applied();
-    loop {
-        let sent = clock.since_boot();
-        match metadata.read_index(every).await {
-            Ok(_) => {
-                lease.extend(sent);
-                readiness.clear("lease");
-            }
-            Err(e) => {
-                if !lease.holds(&clock) {
-                    readiness.set("lease", format!("the metadata log does not answer: {e}"));
+impl Keeper {
+    /// Runs until the node stops.
+    pub async fn run(self) -> anyhow::Result<()> {
+        let stopping = self.tasks.stopping();
+        tokio::select! {
+            biased;
+            () = self.leaving.cancelled() => {}
+            () = stopping.cancelled() => {}
+            over = self.hold() => over?,
+        }
+        stopping.cancelled().await;
+        Ok(())
+    }
+
+    /// Until the session is replaced.
+    async fn hold(&self) -> anyhow::Result<()> {
+        let every = self.lease.length / 4;
+        let mut applied = self.metadata.applied();
+        loop {
+            self.heartbeat(every).await;
+            let pause = tokio::time::sleep(every);
+            tokio::pin!(pause);
+            loop {
+                if let Some(by) = replaced(&self.metadata, &self.session) {
+                    SupersededMark::new(&self.data_dir).set()?;
+                    return Err(superseded(&self.session.node, by).into());
+                }
+                tokio::select! {
+                    () = &mut pause => break,
+                    changed = applied.changed() => changed?,
                 }
             }
         }
-        let pause = tokio::time::sleep(every);
-        tokio::pin!(pause);
-        loop {
-            if let Some(by) = replaced(&metadata, &session) {
-                SupersededMark::new(&data_dir).set()?;
-                return Err(superseded(&session.node, by).into());
+    }
+
+    /// One heartbeat. The lease runs from when it was sent.
+    async fn heartbeat(&self, within: Duration) {
+        let sent = self.clock.since_boot();
+        match self.metadata.read_index(within).await {
+            Ok(_) => {
+                self.lease.extend(sent);
+                self.readiness.clear("lease");
             }
-            tokio::select! {
-                () = &mut pause => break,
-                changed = applied.changed() => changed?,
+            Err(e) if !self.lease.holds(&self.clock) => {
+                self.readiness.set("lease", format!("the metadata log does not answer: {e}"));
             }
+            Err(_) => {}
         }
     }
 }

@@ -45,10 +45,13 @@ impl ClusterFile {
     /// Reads it; `None` if the bucket has none.
     pub async fn read(store: &Store) -> Result<Option<Self>, ClusterFileError> {
         let Some(bytes) = store.get(CLUSTER_KEY).await? else { return Ok(None) };
-        let file: Self = serde_json::from_slice(&bytes).map_err(|e| ClusterFileError::Damaged(e.to_string()))?;
+        let file: Self =
+            serde_json::from_slice(&bytes).map_err(|e| ClusterFileError::Damaged(e.to_string()))?;
         if file.version != VERSION {
             let version = file.version;
-            return Err(ClusterFileError::Damaged(format!("version {version} is not {VERSION}, which this build reads")));
+            return Err(ClusterFileError::Damaged(format!(
+                "version {version} is not {VERSION}, which this build reads"
+            )));
         }
         Ok(Some(file))
     }

@@ -88,7 +88,9 @@ enum Stopped {
 impl From<CommitError> for Stopped {
     fn from(e: CommitError) -> Self {
         match e {
-            CommitError::Propose { why: ProposeError::Refused(Refusal::ClaimNotCurrent { .. }), .. } => Self::NotOurs,
+            CommitError::Propose { why: ProposeError::Refused(Refusal::ClaimNotCurrent { .. }), .. } => {
+                Self::NotOurs
+            }
             CommitError::Propose { why: ProposeError::SessionOver, .. }
             | CommitError::Propose { why: ProposeError::Refused(Refusal::SessionNotCurrent), .. } => {
                 Self::Over("this node's session is over".to_owned())
@@ -263,7 +265,9 @@ impl Recovery {
     ) -> Result<Dedupe, Stopped> {
         let Some(segment) = segment else { return Ok(Dedupe::default()) };
         let found = self.metadata.read(|state| state.segments.get(&segment).cloned());
-        let Some(found) = found else { return Err(Stopped::Again(format!("segment {} is unknown", segment.0))) };
+        let Some(found) = found else {
+            return Err(Stopped::Again(format!("segment {} is unknown", segment.0)));
+        };
         let key = keys::segment(self.generation, &found.session, found.number);
         self.reader.dedupe(&key, found.bytes, id).await.map_err(|e| Stopped::Again(format!("{key}: {e}")))
     }

@@ -113,12 +113,8 @@ impl Inner {
         if !stream.config.same_as(&spec.config) && !stream.birth_ordered() {
             return self.take_over(&stream).await;
         }
-        let first = Append {
-            content: spec.first.clone().map(Ok),
-            producer: None,
-            seq: None,
-            closes: spec.closed,
-        };
+        let first =
+            Append { content: spec.first.clone().map(Ok), producer: None, seq: None, closes: spec.closed };
         match stream.give_birth(&first, &self.wal, self.clock.since_boot()) {
             Birth::Given(done, ticket) => {
                 ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;
@@ -149,7 +145,11 @@ impl Inner {
         Ok(Step::LookAgain)
     }
 
-    async fn create_existing(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Step, StreamError> {
+    async fn create_existing(
+        self: &Arc<Self>,
+        name: &StreamName,
+        spec: &CreateSpec,
+    ) -> Result<Step, StreamError> {
         let info = match self.current(name).await {
             Ok(Current::Open(stream)) => StreamInfo::open(&stream, stream.durable()),
             Ok(Current::Idle(id, stream)) => StreamInfo::idle(id, &stream),

@@ -206,7 +206,9 @@ async fn flush(inner: &Arc<Inner>, taken: Vec<DurableBatch>, number: u64) -> any
             Err(CommitError::Propose { why: ProposeError::Refused(refusal), .. }) => {
                 anyhow::bail!("the metadata log refused segment {number}: {refusal}")
             }
-            Err(e @ (CommitError::KeyTaken(_) | CommitError::Unexpected(_) | CommitError::Build(_))) => return Err(e.into()),
+            Err(e @ (CommitError::KeyTaken(_) | CommitError::Unexpected(_) | CommitError::Build(_))) => {
+                return Err(e.into());
+            }
             Err(e) => {
                 inner.readiness.set("segments", e.to_string());
                 tracing::warn!(error = %e, tries, "segment not committed yet");

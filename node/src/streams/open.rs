@@ -210,7 +210,8 @@ impl OpenStream {
     }
 
     fn frame(&self, core: &Core, payload: Payload, append: &Append, births: bool) -> Frame {
-        let intro = (!core.introduced).then(|| Intro { name: self.name.clone(), config: self.config.clone() });
+        let intro =
+            (!core.introduced).then(|| Intro { name: self.name.clone(), config: self.config.clone() });
         Frame {
             stream: self.id,
             epoch: self.epoch,

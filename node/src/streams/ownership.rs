@@ -131,13 +131,14 @@ impl Inner {
     async fn recovered(&self, id: StreamId) -> Result<(), StreamError> {
         let mut applied = self.metadata.applied();
         let waits = |state: &State| matches!(state.disposition(id), Some(Disposition::AwaitingRecovery(_)));
-        let wait = async {
-            while self.metadata.read(waits) && applied.changed().await.is_ok() {}
-        };
+        let wait = async { while self.metadata.read(waits) && applied.changed().await.is_ok() {} };
         self.patiently("the recovery of the stream's last session", wait).await
     }
 
-    pub(super) async fn open_by_name(self: &Arc<Self>, name: &StreamName) -> Result<Arc<OpenStream>, StreamError> {
+    pub(super) async fn open_by_name(
+        self: &Arc<Self>,
+        name: &StreamName,
+    ) -> Result<Arc<OpenStream>, StreamError> {
         // The view may lag; only a miss has to be confirmed.
         let mut found = self.metadata.read(|state| look(state, name.as_str()));
         if !matches!(found, Named::Known(..)) {
@@ -177,7 +178,9 @@ impl Inner {
             if self.registry.len() >= self.limits.max_open {
                 self.backlog.hurry();
                 let max = self.limits.max_open;
-                return Err(StreamError::unavailable(format!("{max} streams are open here, which is the limit")));
+                return Err(StreamError::unavailable(format!(
+                    "{max} streams are open here, which is the limit"
+                )));
             }
             match self.metadata.propose(Command::Open { stream: id }).await {
                 Ok(Answer::Opened { epoch }) => {
@@ -192,7 +195,9 @@ impl Inner {
                     self.recovered(id).await?;
                 }
                 Err(ProposeError::Refused(Refusal::AlreadyOpen { .. })) => self.release_unloaded(id).await?,
-                Err(ProposeError::Refused(Refusal::NotOwner(owner))) => return Err(elsewhere(&owner.session)),
+                Err(ProposeError::Refused(Refusal::NotOwner(owner))) => {
+                    return Err(elsewhere(&owner.session));
+                }
                 Err(e) => return Err(proposal_failed(e)),
             }
         }
@@ -206,7 +211,9 @@ impl Inner {
         epoch: weir_api::StreamEpoch,
     ) -> Result<Arc<OpenStream>, StreamError> {
         let committed = self.metadata.read(|state| state.streams.get(&id).cloned());
-        let Some(committed) = committed.filter(|s| s.epoch == epoch) else { return Err(StreamError::NotFound) };
+        let Some(committed) = committed.filter(|s| s.epoch == epoch) else {
+            return Err(StreamError::NotFound);
+        };
         let dedupe = match self.committed_dedupe(id, &committed).await {
             Ok(dedupe) => dedupe,
             Err(e) => {
@@ -288,7 +295,9 @@ impl Inner {
             let settled = self.patiently("the stream's records to be stored", newest.wait()).await;
             if !matches!(settled, Ok(Ok(()))) {
                 stream.resume();
-                return Err(settled.err().unwrap_or(StreamError::unavailable("this node's session was fenced")));
+                return Err(settled
+                    .err()
+                    .unwrap_or(StreamError::unavailable("this node's session was fenced")));
             }
         }
         fault::point("delete.before_propose");
@@ -320,11 +329,8 @@ impl Inner {
     /// Releases the streams that nobody used for a while and whose records are all committed.
     pub(super) async fn release_idle(self: &Arc<Self>) {
         let now = self.clock.since_boot();
-        let idle_since = if self.backlog.take_hurry() {
-            now
-        } else {
-            now.saturating_sub(self.limits.idle_release)
-        };
+        let idle_since =
+            if self.backlog.take_hurry() { now } else { now.saturating_sub(self.limits.idle_release) };
         self.release_settled(Some(idle_since)).await;
     }
 
@@ -398,7 +404,9 @@ impl Inner {
                     return Err(format!("{open} streams could not be released"));
                 }
                 Ok(_) => {}
-                Err(_late) => return Err(format!("nothing could be committed for {STUCK:?}; {open} streams are open")),
+                Err(_late) => {
+                    return Err(format!("nothing could be committed for {STUCK:?}; {open} streams are open"));
+                }
             }
         }
     }

@@ -136,7 +136,8 @@ impl Inner {
         if self.registry.by_name(name.as_str()).is_some() {
             return Ok(None);
         }
-        let Named::Known(id, stream, disposition) = self.metadata.read(|state| look(state, name.as_str())) else {
+        let Named::Known(id, stream, disposition) = self.metadata.read(|state| look(state, name.as_str()))
+        else {
             return Ok(None);
         };
         let start = match from {
