@@ -22,6 +22,7 @@ pub(super) async fn create(
     r.headers.no_fork()?;
     r.headers.identity_encoding()?;
     let config = r.headers.config()?;
+    r.headers.no_expiry()?;
     let location = paths::location(r.app.public_url.as_deref(), r.uri, r.headers.host)?;
     let taken = r.app.take(body).await?;
     let first = if taken.bytes.is_empty() {

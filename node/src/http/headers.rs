@@ -155,6 +155,17 @@ impl<'a> RequestHeaders<'a> {
         }
     }
 
+    /// A stream that was promised to end and does not would be worse than none.
+    pub(crate) fn no_expiry(&self) -> Result<(), Reject> {
+        let why = "streams that expire are not available in this version";
+        for (given, field) in [(self.ttl, "Stream-TTL"), (self.expires_at, "Stream-Expires-At")] {
+            if given.is_some() {
+                return Err(Reject::NotImplemented { field, why });
+            }
+        }
+        Ok(())
+    }
+
     /// Forks are not built yet; what is malformed is refused as such all the same.
     pub(crate) fn no_fork(&self) -> Result<(), Reject> {
         if self.forked_from.is_some() {
