@@ -234,6 +234,8 @@ impl Node {
             data_dir: dir.path().to_owned(),
             leaving: leaving.clone(),
         };
+        // Who is served finds the lease held.
+        keeper.heartbeat(config.lease).await;
         tasks.spawn_vital("session", keeper.run());
 
         let generation = 0;
@@ -412,6 +414,7 @@ async fn probe_store(store: &Store, tasks: &Tasks, readiness: &Readiness) -> Res
 
 fn stream_limits(config: &ServeConfig) -> streams::Limits {
     streams::Limits {
+        max_streams: usize::try_from(config.max_streams).unwrap_or(usize::MAX),
         max_open: usize::try_from(config.max_open_streams).unwrap_or(usize::MAX),
         max_producers: config.max_producers as usize,
         idle_release: config.idle_release,

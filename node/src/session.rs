@@ -224,7 +224,7 @@ impl Keeper {
     }
 
     /// One heartbeat. The lease runs from when it was sent.
-    async fn heartbeat(&self, within: Duration) {
+    pub async fn heartbeat(&self, within: Duration) {
         let sent = self.clock.since_boot();
         match self.metadata.read_index(within).await {
             Ok(_) => {

@@ -11,6 +11,7 @@
 mod disk;
 mod identity;
 mod idle;
+mod limits;
 mod outage;
 mod protocol;
 mod shutdown;

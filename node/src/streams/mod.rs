@@ -51,6 +51,8 @@ use registry::Registry;
 /// What bounds the service.
 #[derive(Debug, Clone)]
 pub struct Limits {
+    /// Streams in the cluster: at this many no node creates more.
+    pub max_streams: usize,
     /// Streams open here at once.
     pub max_open: usize,
     /// Producer ids that one stream remembers.
