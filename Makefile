@@ -7,7 +7,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup run test check fix unit model e2e crash soak
+.PHONY: help setup run test check fix unit model e2e crash soak bench
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,8 +38,16 @@ model: setup ## The exhaustive model of ownership and recovery
 e2e: setup ## Real nodes: the protocol, bad input, operations
 	@.ci/gate e2e
 
-crash: setup ## Real nodes, killed and starved
+crash: setup ## Real nodes, killed at every step, and their files damaged
 	@.ci/gate crash
 
 soak: setup ## The crash suite, ten times as long as in the gate
 	@WEIR_CRASH_ROUNDS=$${WEIR_CRASH_ROUNDS:-2000} .ci/gate crash
+
+bench: setup ## Figures: a million streams in the state, idle streams, segments, lock or task. Asserts only memory
+	@cargo build --locked --release --package weir --bins --examples
+	@"$(CARGO_TARGET_DIR)/release/examples/lock_or_task"
+	@"$(CARGO_TARGET_DIR)/release/examples/segment_read"
+	@"$(CARGO_TARGET_DIR)/release/examples/apply_scale"
+	@WEIR_BIN="$(CARGO_TARGET_DIR)/release/weir" cargo test --locked --workspace --features weir/fault-points --test e2e \
+		-- --ignored --nocapture idle

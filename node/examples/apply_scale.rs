@@ -1,6 +1,6 @@
 //! What the metadata state costs at scale: memory per stream, apply rate, snapshot size and time.
 //!
-//! `cargo run --release --example apply_scale -- [streams = 1000000] [extents per stream = 1]`
+//! `cargo run --release -p weir --example apply_scale -- [streams = 1000000] [extents per stream = 1]`
 //!
 //! Memory is the process's resident set, as the kernel counts it. Every stream is created, opened, committed to in as
 //! many segments as asked for, and released, by one session, in log entries of 500 commands (100 where each names a thousand streams).

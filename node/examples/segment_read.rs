@@ -1,4 +1,4 @@
-//! How fast segments are built and read, in GB/s of content: `cargo run --release --example segment_read`.
+//! How fast segments are built and read, in GB/s of content: `cargo run --release -p weir --example segment_read`.
 //! Prints, asserts nothing.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a measurement for people")]

@@ -3,9 +3,10 @@
 //! Arrows point down; a module imports only from those below it:
 //!
 //! ```text
-//! main → cli → run → {http, admin} → {routing, streams, session} → storage → metadata → {clock, net, tasks, weir_api}
+//! main → cli → run → {http, admin} → {streams, session} → storage → metadata → {clock, net, tasks, weir_api}
 //! ```
 //!
+//! `founding`, `data_dir` and `readiness` belong to `run`; every part may set a readiness reason or pass a `fault` point.
 //! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
 //! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
 

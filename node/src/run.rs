@@ -5,6 +5,7 @@
 //! shutdown is bounded; what a step could not do, the next start recovers. Called by `cli::serve` and by tests.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -291,7 +292,7 @@ impl Node {
             wal_limits: wal_limits(&config),
         })
         .await?;
-        watch_seal(&tasks, streams.clone());
+        watch_seal(&tasks, streams.clone(), dir.path().to_owned());
 
         admin_slot.fill_with(admin_sources(&metadata, &streams));
         admin_slot.watch(metadata.clone(), streams.clone(), reader);
@@ -475,18 +476,19 @@ fn admin_sources(metadata: &Metadata, streams: &Streams) -> admin::Sources {
 }
 
 /// A seal by another session means that this one was fenced: nothing unacknowledged ever will be.
-fn watch_seal(tasks: &Tasks, streams: Streams) {
+fn watch_seal(tasks: &Tasks, streams: Streams, data_dir: PathBuf) {
     let stopping = tasks.stopping().clone();
     let failing = tasks.clone();
     tasks.spawn(async move {
         tokio::select! {
             () = stopping.cancelled() => {}
-            () = streams.sealed() => failing.fail_with(
-                SessionError::Superseded(
-                    "another session has sealed this one's WAL: it was fenced, and this process stops for good".to_owned(),
-                )
-                .into(),
-            ),
+            () = streams.sealed() => {
+                if let Err(e) = session::mark_superseded(&data_dir) {
+                    tracing::warn!(error = %e, "the next start does not know that this process was fenced");
+                }
+                let why = "another session has sealed this one's WAL: it was fenced, and this process stops for good";
+                failing.fail_with(SessionError::Superseded(why.to_owned()).into());
+            }
         }
     });
 }

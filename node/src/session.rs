@@ -22,6 +22,8 @@ use crate::tasks::Tasks;
 const RETRY: Duration = Duration::from_millis(200);
 /// How long a replaced process's next start waits before it registers; doubles each time in a row.
 const SUPERSEDED_WAIT: Duration = Duration::from_secs(60);
+/// A session that has lasted this long ends the row.
+const SUPERSEDED_FORGET: Duration = Duration::from_secs(600);
 /// The longest such wait.
 const SUPERSEDED_WAIT_MAX: Duration = Duration::from_secs(3_600);
 
@@ -114,7 +116,6 @@ pub async fn register(
             Ok(Answer::Registered { slots, format }) => {
                 tracing::info!(%session, %slots, format, "session registered");
                 readiness.clear("session");
-                mark.clear()?;
                 metadata.begin_session(session.clone());
                 return Ok(session);
             }
@@ -205,14 +206,20 @@ impl Keeper {
     /// Until the session is replaced.
     async fn hold(&self) -> anyhow::Result<()> {
         let every = self.lease.length / 4;
+        let began = self.clock.since_boot();
+        let mark = SupersededMark::new(&self.data_dir);
         let mut applied = self.metadata.applied();
         loop {
             self.heartbeat(every).await;
+            // Whoever duels with a sibling does not last that long.
+            if self.clock.since_boot().saturating_sub(began) >= SUPERSEDED_FORGET {
+                mark.clear()?;
+            }
             let pause = tokio::time::sleep(every);
             tokio::pin!(pause);
             loop {
                 if let Some(by) = replaced(&self.metadata, &self.session) {
-                    SupersededMark::new(&self.data_dir).set()?;
+                    mark.set()?;
                     return Err(superseded(&self.session.node, by).into());
                 }
                 tokio::select! {
@@ -255,6 +262,11 @@ pub async fn end(metadata: &Metadata) -> Result<bool, ProposeError> {
         Answer::SessionEnded { clean } => Ok(clean),
         _ => Ok(false),
     }
+}
+
+/// Leaves the mark of a replaced process in its data directory.
+pub fn mark_superseded(data_dir: &Path) -> Result<(), SessionError> {
+    SupersededMark::new(data_dir).set()
 }
 
 /// A file that a replaced process leaves, so that two siblings with one node id do not duel.
@@ -306,5 +318,43 @@ impl SupersededMark {
             () = tasks.stopping().cancelled() => Err(SessionError::Stopped),
             () = tokio::time::sleep(wait) => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replaced_process_waits_a_minute_and_twice_as_long_each_time_in_a_row() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = SupersededMark::new(dir.path());
+        let waited = async || {
+            let since = tokio::time::Instant::now();
+            mark.wait_out(&Tasks::default(), &Readiness::default()).await.unwrap();
+            since.elapsed().as_secs()
+        };
+        assert_eq!(waited().await, 0);
+        for expected in [60, 120, 240] {
+            mark_superseded(dir.path()).unwrap();
+            assert_eq!(waited().await, expected);
+        }
+        for _ in 0..20 {
+            mark.set().unwrap();
+        }
+        assert_eq!(waited().await, 3_600);
+        mark.clear().unwrap();
+        assert_eq!(waited().await, 0);
+    }
+
+    #[test]
+    fn a_lease_runs_from_when_its_heartbeat_was_sent() {
+        let clock = Clock::default();
+        let lease = Lease::new(Duration::from_secs(5));
+        assert!(!lease.holds(&clock));
+        lease.extend(clock.since_boot().saturating_sub(Duration::from_secs(6)));
+        assert!(!lease.holds(&clock), "the answer came too late");
+        lease.extend(clock.since_boot());
+        assert!(lease.holds(&clock));
     }
 }

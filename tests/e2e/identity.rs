@@ -83,7 +83,7 @@ async fn a_second_process_on_the_directory_is_refused_and_harms_nobody() {
     let before = epoch(&mut node).await;
     // It must not take the first one's addresses.json away either, so it gets no help from the harness.
     let (status, said) = setup.twin().refused().await.unwrap();
-    assert!(!status.success());
+    assert_eq!(status.code(), Some(6), "{said}");
     let dir = scratch.path("data").display().to_string();
     assert!(said.contains(&dir) || said.contains("lock") || said.contains("another process"), "{said}");
     let put = client.send(http::Method::PUT, "/v1/stream/after", &[], "x".into()).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_directory_of_another_cluster_is_refused() {
     b.terminate(Duration::from_secs(20)).await.unwrap();
     let keys = bucket.keys();
     let (status, said) = bucket.setup(scratch.path("b")).refused().await.unwrap();
-    assert!(!status.success());
+    assert_eq!(status.code(), Some(3), "{said}");
     assert!(said.contains("cluster"), "{said}");
     assert_eq!(bucket.keys(), keys, "it wrote into a bucket that is not its own");
 }

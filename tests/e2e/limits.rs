@@ -14,7 +14,8 @@ async fn no_more_streams_are_created_than_allowed() {
     let client = Client::new(&node.addresses().await.unwrap().client, Duration::from_secs(10));
     let ask = async |method: Method, name: &str| {
         let target = format!("/v1/stream/{name}");
-        let answer = client.send(method, &target, &[("content-type", "text/plain")], "".into()).await.unwrap();
+        let answer =
+            client.send(method, &target, &[("content-type", "text/plain")], "".into()).await.unwrap();
         (answer.status, String::from_utf8_lossy(&answer.body).into_owned())
     };
     assert_eq!(ask(Method::PUT, "a").await.0, 201);

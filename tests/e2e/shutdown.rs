@@ -72,9 +72,10 @@ async fn sigterm_with_a_hanging_bucket_exits_all_the_same_and_the_next_start_rec
     let status = node.terminate(Duration::from_secs(12)).await.unwrap();
     load.history.died();
     running.stop().await;
-    println!("{status}");
+    assert!(status.success(), "{status}");
     bucket.set(Faults::default());
     let mut node = setup.start().await.unwrap();
+    assert_eq!(recovered(&mut node).await, 1);
     let address = node.addresses().await.unwrap().client;
     load.verify(&address, &mut rng).await.unwrap();
 }

@@ -1,3 +1,5 @@
+//! The admin listener asked over real requests: answers, refusals, tokens.
+
 use std::sync::Arc;
 
 use http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};

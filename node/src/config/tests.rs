@@ -1,3 +1,5 @@
+//! Every setting from every source, and every wrong value of each.
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 

@@ -3,8 +3,8 @@
 pub mod cache;
 pub mod cluster_file;
 pub mod commit;
-#[cfg(any(test, feature = "fault-points"))]
-pub mod faults;
+#[cfg(test)]
+mod faults;
 mod index;
 pub mod keys;
 mod payload;

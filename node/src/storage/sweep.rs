@@ -1,5 +1,5 @@
-//! Deletes objects that nothing needs: segments out of use, uploads that were never committed, WAL of sessions that
-//! are over.
+//! Deletes what nothing needs: segments out of use, uploads that were never committed, WAL of sessions that are over,
+//! names whose first bytes never came.
 //!
 //! Invariant (I2): age decides nothing. A segment goes after the log has forgotten it; an upload goes only if its
 //! session has ended, so that no commit can still name it, and nothing refers to it; WAL goes only if its session has
@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::fault;
 use crate::metadata::Metadata;
 use crate::metadata::command::{Answer, Command, SegmentId};
-use crate::metadata::limits::SWEEP_GRACE_MS;
+use crate::metadata::limits::{SWEEP_GRACE_MS, UNBORN_MS};
 use crate::tasks::Tasks;
 
 /// How often segments out of use are looked for.
@@ -58,6 +58,7 @@ impl Sweep {
                 tick.tick().await;
                 if self.metadata.leadership().borrow().me {
                     self.dead_segments().await;
+                    self.unborn().await;
                 }
             }
         };
@@ -138,6 +139,26 @@ impl Sweep {
             }
             Ok(other) => tracing::warn!(?other, "unexpected answer to a sweep"),
             Err(e) => tracing::debug!(error = %e, "sweep not decided; the next one tries again"),
+        }
+    }
+
+    /// Removes streams whose first bytes never came. One that is open is released as idle first.
+    async fn unborn(&self) {
+        let now = self.clock.wall_ms();
+        let streams: Vec<_> = self.metadata.read(|state| {
+            state
+                .unborn
+                .iter()
+                .take_while(|(since, _)| since.saturating_add(UNBORN_MS) <= now)
+                .take(PER_COMMAND)
+                .map(|&(_, id)| (id, None))
+                .collect()
+        });
+        if streams.is_empty() {
+            return;
+        }
+        if let Err(e) = self.metadata.propose(Command::ReapUnborn { streams }).await {
+            tracing::debug!(error = %e, "unborn streams not removed; the next sweep tries again");
         }
     }
 

@@ -78,7 +78,9 @@ impl Inner {
     async fn create_new(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Step, StreamError> {
         let max = self.limits.max_streams;
         if self.metadata.read(|state| state.streams.len()) >= max {
-            return Err(StreamError::Limit(format!("there are {max} streams, which is the limit: delete some")));
+            return Err(StreamError::Limit(format!(
+                "there are {max} streams, which is the limit: delete some"
+            )));
         }
         let unborn = spec.first.is_some();
         let command = Command::Create {

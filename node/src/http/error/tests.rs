@@ -1,3 +1,5 @@
+//! Every refusal becomes its status, its fields and a body that names the part.
+
 use weir_api::Offset;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Ambiguous framing is found however the bytes are cut.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Every header field in its right and wrong forms.
+
 use proptest::prelude::*;
 
 use super::*;

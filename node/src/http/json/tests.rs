@@ -1,3 +1,5 @@
+//! JSON bodies: flattened one level, each element byte for byte.
+
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use serde_json::Value;

@@ -327,7 +327,8 @@ async fn a_stream_that_should_expire_is_refused_by_field_and_not_created() {
     let node = Node::start(|_| {}).await;
     for field in ["Stream-TTL: 60", "Stream-Expires-At: 2127-01-31T13:00:00+01:00"] {
         let answer = node.ask("PUT", "/v1/stream/ends", &[field], "x").await;
-        assert_eq!((answer.status, answer.field()), (501, field.split(':').next().unwrap()));
+        assert_eq!(answer.status, 501);
+        assert_eq!(answer.field(), field.split(':').next().unwrap());
         assert_eq!(node.ask("HEAD", "/v1/stream/ends", &[], "").await.status, 404);
     }
     node.stop().await;

@@ -1,3 +1,5 @@
+//! The store: conditional puts, deadlines, what is repeated and what is not.
+
 use std::sync::Arc;
 
 use object_store::memory::InMemory;

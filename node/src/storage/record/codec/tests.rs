@@ -1,3 +1,5 @@
+//! WAL objects read back as written; damage is noticed; their bytes never change.
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
