@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 /// What happens to one put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// An error, and nothing was stored.
     FailBefore,
     /// An error, although it was stored.
@@ -41,7 +41,7 @@ pub enum Fault {
 
 /// See the module.
 #[derive(Clone)]
-pub struct FaultStore {
+pub(crate) struct FaultStore {
     inner: Arc<dyn ObjectStore>,
     state: Arc<Mutex<State>>,
     released: Arc<watch::Sender<u64>>,
@@ -62,26 +62,26 @@ struct State {
 
 /// How many calls of each kind came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Puts.
-    pub puts: u64,
+    pub(crate) puts: u64,
     /// Gets, ranged ones included.
-    pub gets: u64,
+    pub(crate) gets: u64,
     /// Listings.
-    pub lists: u64,
+    pub(crate) lists: u64,
     /// Puts that wait for an answer now.
-    pub hanging: u64,
+    pub(crate) hanging: u64,
 }
 
 impl FaultStore {
     /// Wraps `inner`.
-    pub fn new(inner: Arc<dyn ObjectStore>) -> Arc<Self> {
+    pub(crate) fn new(inner: Arc<dyn ObjectStore>) -> Arc<Self> {
         let (released, _) = watch::channel(0);
         Arc::new(Self { inner, state: Arc::default(), released: Arc::new(released) })
     }
 
     /// The next put whose key contains `fragment` meets `fault`; calls queue up.
-    pub fn on_put(&self, fragment: &str, fault: Fault) {
+    pub(crate) fn on_put(&self, fragment: &str, fault: Fault) {
         let mut state = self.state.lock();
         match state.puts.iter_mut().find(|(f, _)| f == fragment) {
             Some((_, queue)) => queue.push_back(fault),
@@ -90,47 +90,47 @@ impl FaultStore {
     }
 
     /// Just before the next put of a key that contains `fragment`, somebody else stores `object` under that key.
-    pub fn overtake(&self, fragment: &str, object: Bytes) {
+    pub(crate) fn overtake(&self, fragment: &str, object: Bytes) {
         self.state.lock().overtaking.push((fragment.to_owned(), object));
     }
 
     /// Forgets the faults that no put has met yet.
-    pub fn clear_puts(&self) {
+    pub(crate) fn clear_puts(&self) {
         self.state.lock().puts.clear();
     }
 
     /// The next `times` gets of keys that contain `fragment` fail.
-    pub fn fail_gets(&self, fragment: &str, times: u32) {
+    pub(crate) fn fail_gets(&self, fragment: &str, times: u32) {
         self.state.lock().gets.push((fragment.to_owned(), times));
     }
 
     /// Every call fails while the store is down.
-    pub fn down(&self, down: bool) {
+    pub(crate) fn down(&self, down: bool) {
         self.state.lock().down = down;
     }
 
     /// Every put hangs (before it is stored) until released.
-    pub fn hang_all(&self, hang: bool) {
+    pub(crate) fn hang_all(&self, hang: bool) {
         self.state.lock().hang_all = hang;
     }
 
     /// Puts overwrite, whatever their condition.
-    pub fn ignore_put_if_absent(&self, ignore: bool) {
+    pub(crate) fn ignore_put_if_absent(&self, ignore: bool) {
         self.state.lock().ignore_condition = ignore;
     }
 
     /// Conditional puts of taken keys say "exists" and overwrite all the same.
-    pub fn lie_about_put_if_absent(&self, lie: bool) {
+    pub(crate) fn lie_about_put_if_absent(&self, lie: bool) {
         self.state.lock().lie = lie;
     }
 
     /// Lets all puts that hang now go on.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.released.send_modify(|n| *n += 1);
     }
 
     /// Carries out the late puts; returns how many of them found their key free.
-    pub async fn land_late_puts(&self) -> usize {
+    pub(crate) async fn land_late_puts(&self) -> usize {
         let late = std::mem::take(&mut self.state.lock().late);
         let mut landed = 0;
         for (path, payload, options) in late {
@@ -140,7 +140,7 @@ impl FaultStore {
     }
 
     /// What was called so far.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         self.state.lock().counts
     }
 
