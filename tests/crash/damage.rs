@@ -39,7 +39,7 @@ async fn damage_is_recovered_or_refused_by_name() {
     let mut rng = Rng::new(seed);
     let scratch = Scratch::new();
     let setup = Setup::new(scratch.path("data")).flag("long-poll-timeout", "200ms");
-    let shape = Shape { patience: Duration::from_secs(3), ..Shape::default() };
+    let shape = Shape { patience: Duration::from_secs(1), ..Shape::default() };
     let rounds = aged(setup.clone(), shape, rng.fork()).await.unwrap();
 
     let mut kinds: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();

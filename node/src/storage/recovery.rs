@@ -198,7 +198,8 @@ impl Recovery {
         // Bounded, so that memory stays at about one segment's worth.
         let (objects, mut incoming) = tokio::sync::mpsc::channel(4);
         let sealing = self.wal_store.seal(&claimed.ended, claimed.wal_start, &note, objects);
-        let committing = async {
+        // Owns the receiver: committing that fails must end the sealing, which else waits for room for ever.
+        let committing = async move {
             let mut frames_in = 0u64;
             let mut draft = Draft::default();
             let mut covered = claimed.wal_start;
@@ -214,7 +215,6 @@ impl Recovery {
             }
             Ok::<_, Stopped>((draft, covered, frames_in))
         };
-        // Committing that fails drops the receiver, which ends the sealing.
         let (sealed, committed) = tokio::join!(sealing, committing);
         let (draft, covered, frames) = committed?;
         let end = sealed.map_err(|e| Stopped::Again(e.to_string()))?;

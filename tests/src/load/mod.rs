@@ -32,7 +32,7 @@ pub struct Shape {
     pub deadline: Duration,
     /// How long a ready node may still refuse one stream before it counts as stuck.
     pub patience: Duration,
-    /// Once in how many actions a stream is deleted (and made anew).
+    /// Once in how many actions a stream is deleted (and made anew), if it is not one of the calm third.
     pub delete_one_in: u64,
     /// The largest filler of the rare large records.
     pub large: u64,
@@ -46,7 +46,7 @@ impl Default for Shape {
             long_polls: 2,
             deadline: Duration::from_secs(10),
             patience: Duration::from_secs(20),
-            delete_one_in: 60,
+            delete_one_in: 150,
             large: 100_000,
         }
     }
@@ -64,7 +64,8 @@ pub struct Load {
 impl Load {
     /// Streams not created yet; `seed` makes records unlike those of other loads.
     pub fn new(seed: u64, shape: Shape) -> Arc<Self> {
-        let slots = (0..shape.streams).map(|n| Slot::new(&format!("load-{n}"), n % 2 == 1)).collect();
+        let slots =
+            (0..shape.streams).map(|n| Slot::new(&format!("load-{n}"), n % 2 == 1, n % 3 == 0)).collect();
         let history = Arc::new(History::default());
         Arc::new(Self { history, shape, slots, next_record: AtomicU64::new((seed << 32) | 1) })
     }

@@ -21,6 +21,8 @@ pub(super) enum Belief {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) name: Name,
+    /// Never closed nor deleted: it grows old.
+    pub(super) calm: bool,
     belief: AtomicU8,
     /// Held by whoever creates or deletes: one at a time.
     pub(super) life: Mutex<u64>,
@@ -47,9 +49,10 @@ pub(super) struct Sequence {
 }
 
 impl Slot {
-    pub(super) fn new(name: &str, json: bool) -> Self {
+    pub(super) fn new(name: &str, json: bool, calm: bool) -> Self {
         Self {
             name: Name { text: name.into(), json },
+            calm,
             belief: AtomicU8::new(Belief::Absent as u8),
             life: Mutex::new(0),
             producers: Default::default(),
@@ -65,6 +68,7 @@ impl Slot {
         }
         Self {
             name: self.name.clone(),
+            calm: self.calm,
             belief: AtomicU8::new(self.belief() as u8),
             life: of(&self.life),
             producers: [of(&self.producers[0]), of(&self.producers[1])],

@@ -48,7 +48,7 @@ impl Load {
     async fn act(&self, client: &Recorded, slot: &Slot, rng: &mut Rng) -> Option<Outcome> {
         let closed = slot.belief() == Belief::Closed;
         let renew = if closed { 6 } else { self.shape.delete_one_in };
-        if slot.belief() == Belief::Absent || rng.one_in(renew) {
+        if slot.belief() == Belief::Absent || !slot.calm && rng.one_in(renew) {
             return self.renew(client, slot, rng).await;
         }
         Some(match rng.below(100) {
@@ -62,6 +62,7 @@ impl Load {
             84..86 => client.read(&slot.name, From::Now).await,
             86..95 => client.head(&slot.name).await,
             95..98 => self.create_again(client, slot, closed).await?,
+            _ if slot.calm || rng.below(4) > 0 => client.head(&slot.name).await,
             _ => {
                 let record = rng.one_in(2).then(|| self.record(rng));
                 self.plain(client, slot, Append { record, closes: true, ..Append::default() }).await
@@ -98,7 +99,7 @@ impl Load {
         *life += 1;
         slot.reborn(*life).await;
         let first = rng.one_in(2).then(|| self.record(rng));
-        let closed = rng.one_in(20);
+        let closed = !slot.calm && rng.one_in(20);
         let outcome = client.create(&slot.name, first, closed).await;
         match outcome {
             Outcome::Created { closed: true, .. } => slot.believe(Belief::Closed),
@@ -133,7 +134,7 @@ impl Load {
                 *stamp = Stamp { id: stamp.id.clone(), epoch: stamp.epoch + 1, seq: 0 };
             }
             let producer_stamp = Some(stamp.clone());
-            let closes = rng.one_in(100);
+            let closes = !slot.calm && rng.one_in(100);
             let record = Some(self.record(rng));
             producer.waiting = Some(Append { record, producer: producer_stamp, seq: None, closes });
         }
