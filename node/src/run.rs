@@ -150,6 +150,10 @@ pub async fn serve(config: ServeConfig) -> Result<(), RunError> {
                 return Err(e);
             }
         },
+        failure = failed(&tasks) => {
+            tasks.stop_within(grace).await;
+            return Err(failure);
+        }
         signal = &mut asked => {
             tracing::info!(signal, "stopping before the start was complete");
             tasks.stop_within(grace).await;
@@ -331,11 +335,7 @@ impl Node {
 
     /// Resolves when the node cannot go on.
     pub async fn failed(&self) -> RunError {
-        let failure = self.tasks.failed().await;
-        match failure.downcast::<SessionError>() {
-            Ok(session) => session.into(),
-            Err(other) => RunError::Failed(other),
-        }
+        failed(&self.tasks).await
     }
 
     /// Stops in order, within `grace`: answers, drains, ends the session, stops the log.
@@ -371,6 +371,14 @@ impl Node {
         self.http_stop.cancel();
         self.tasks.stop_within(grace / 4).await;
         drop(self.dir);
+    }
+}
+
+/// Resolves when a part that the node cannot do without has ended.
+async fn failed(tasks: &Tasks) -> RunError {
+    match tasks.failed().await.downcast::<SessionError>() {
+        Ok(session) => session.into(),
+        Err(other) => RunError::Failed(other),
     }
 }
 

@@ -117,6 +117,7 @@ impl Recovery {
                 seen.entry(session.clone()).or_insert(now);
             }
             let mut again = None;
+            let mut troubles = Vec::new();
             for session in ended {
                 let since = seen.get(&session).copied().unwrap_or(now);
                 let done = tokio::select! {
@@ -124,18 +125,22 @@ impl Recovery {
                     done = self.attend(&session, since) => done,
                 };
                 match done {
-                    Ok(()) | Err(Stopped::NotOurs) => {
-                        self.readiness.clear("recovery");
-                    }
+                    Ok(()) | Err(Stopped::NotOurs) => {}
                     Err(Stopped::Over(why)) => anyhow::bail!(why),
                     Err(Stopped::Again(why)) => {
                         let n = tries.entry(session.clone()).or_insert(0);
                         tracing::warn!(%session, tries = *n, why, "recovery has to be tried again");
-                        self.readiness.set("recovery", format!("session {session}: {why}"));
+                        troubles.push(format!("session {session}: {why}"));
                         again = Some(commit::backoff(*n));
                         *n += 1;
                     }
                 }
+            }
+            // Once a pass: one session's success says nothing of another's damage.
+            if troubles.is_empty() {
+                self.readiness.clear("recovery");
+            } else {
+                self.readiness.set("recovery", troubles.join("; "));
             }
             tokio::select! {
                 () = stopping.cancelled() => return Ok(()),

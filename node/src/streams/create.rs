@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use weir_api::StreamId;
+use weir_api::{Offset, StreamId};
 
 use super::error::StreamError;
 use super::flush::proposal_failed;
 use super::log::Append;
 use super::name::StreamName;
-use super::open::{Birth, OpenStream};
+use super::open::Birth;
 use super::ownership::{Current, Named, look};
 use super::{Inner, StreamInfo, Streams};
 use crate::fault;
@@ -95,10 +95,15 @@ impl Inner {
                 self.create_unborn(stream, spec).await
             }
             Ok(Answer::Created { stream, .. }) => {
-                let known = self.metadata.read(|state| state.streams.get(&stream).cloned());
-                // Deleted again already: it was created all the same, but there is nothing to describe.
-                let Some(known) = known else { return Ok(Step::LookAgain) };
-                Ok(Step::Finished(Created { new: true, info: StreamInfo::idle(stream, &known) }))
+                // As it was created: somebody may have gone on, or deleted it, since.
+                let info = StreamInfo {
+                    id: stream,
+                    config: Arc::new(spec.config.clone()),
+                    start: Offset(0),
+                    next: Offset(0),
+                    closed: spec.closed,
+                };
+                Ok(Step::Finished(Created { new: true, info }))
             }
             Ok(Answer::Exists { .. }) => Ok(Step::LookAgain),
             Ok(other) => Err(StreamError::unavailable(format!("unexpected answer {other:?}"))),
@@ -116,8 +121,10 @@ impl Inner {
             Err(StreamError::NotFound) => return Ok(Step::LookAgain),
             Err(e) => return Err(e),
         };
-        if !stream.config.same_as(&spec.config) && !stream.birth_ordered() {
-            return self.take_over(&stream).await;
+        // Unborn and of another configuration: it gives way, unless a birth is ordered first.
+        if !stream.config.same_as(&spec.config) && stream.stop_if_unborn() {
+            self.delete_stopped(&stream).await?;
+            return Ok(Step::LookAgain);
         }
         let first =
             Append { content: spec.first.clone().map(Ok), producer: None, seq: None, closes: spec.closed };
@@ -145,19 +152,19 @@ impl Inner {
         }
     }
 
-    /// An unborn stream of another configuration gives way.
-    async fn take_over(self: &Arc<Self>, stream: &Arc<OpenStream>) -> Result<Step, StreamError> {
-        self.delete_open(stream).await?;
-        Ok(Step::LookAgain)
-    }
-
     async fn create_existing(
         self: &Arc<Self>,
         name: &StreamName,
         spec: &CreateSpec,
     ) -> Result<Step, StreamError> {
         let info = match self.current(name).await {
-            Ok(Current::Open(stream)) => StreamInfo::open(&stream, stream.durable()),
+            Ok(Current::Open(stream)) => {
+                let durable = stream.durable();
+                if !durable.born {
+                    return Ok(Step::LookAgain);
+                }
+                StreamInfo::open(&stream, durable)
+            }
             Ok(Current::Idle(id, stream)) => StreamInfo::idle(id, &stream),
             Err(StreamError::NotFound) => return Ok(Step::LookAgain),
             Err(StreamError::Gone) => return Err(StreamError::ConfigMismatch),

@@ -176,7 +176,11 @@ impl OpenStream {
                     Some(Err(_)) | None => Payload::Bytes(bytes::Bytes::new()),
                 };
                 let frame = self.frame(&core, payload, append, false);
-                core.push(frame, wal)
+                match core.push(frame, wal) {
+                    Ok(done) => Ok(done),
+                    // It follows from no record, so it waits for none.
+                    Err(refused) => return Attempt::Decided(Err(refused), None),
+                }
             }
         };
         Attempt::Decided(decided, core.newest.clone())
@@ -268,6 +272,21 @@ impl OpenStream {
         self.core.lock().log.born
     }
 
+    /// Stops appends (and births) for a delete, but only if no birth is in the order.
+    pub(super) fn stop_if_unborn(&self) -> bool {
+        let mut core = self.core.lock();
+        let may = core.phase == Phase::Serving && !core.log.born;
+        if may {
+            core.phase = Phase::Stopping;
+        }
+        may
+    }
+
+    /// When it was used last, on the clock that counts from boot.
+    pub(super) fn last_used(&self) -> Duration {
+        self.core.lock().last_used
+    }
+
     /// Stops appends for a delete. `false`: something else is stopping it, or it is gone.
     pub(super) fn stop(&self) -> bool {
         let mut core = self.core.lock();
@@ -317,8 +336,12 @@ impl Core {
     /// Puts a checked frame into the WAL's order and into the log; if the WAL does not take it, nothing changed.
     fn push(&mut self, frame: Frame, wal: &Wal) -> Result<Appended, StreamError> {
         let ticket = wal.enqueue(frame.clone()).map_err(|busy| match busy {
-            WalBusy::Sealed => StreamError::unavailable("this node's session was fenced"),
-            other => StreamError::unavailable(other.to_string()),
+            WalBusy::TooLarge(bytes) => StreamError::Invalid(format!(
+                "the body takes {bytes} bytes in the WAL, which is more than one record may: send it in parts"
+            )),
+            busy @ (WalBusy::Full | WalBusy::Stalled(_) | WalBusy::Sealed) => {
+                StreamError::unavailable(busy.to_string())
+            }
         })?;
         self.introduced = true;
         self.newest = Some(ticket);

@@ -24,6 +24,8 @@ use crate::storage::record::Dedupe;
 
 /// Streams per `Release` command.
 const RELEASE_BATCH: usize = 2_000;
+/// One in so many open streams is released when there are too many.
+const HURRIED_SHARE: usize = 16;
 /// How often an operation looks again after losing a race before it gives up.
 const ATTEMPTS: usize = 8;
 
@@ -291,6 +293,12 @@ impl Inner {
             self.until_settled(stream).await?;
             return Ok(false);
         }
+        self.delete_stopped(stream).await?;
+        Ok(true)
+    }
+
+    /// Deletes a stream that this operation has stopped, or resumes it.
+    pub(super) async fn delete_stopped(&self, stream: &Arc<OpenStream>) -> Result<(), StreamError> {
         if let Some(newest) = stream.newest() {
             let settled = self.patiently("the stream's records to be stored", newest.wait()).await;
             if !matches!(settled, Ok(Ok(()))) {
@@ -306,7 +314,7 @@ impl Inner {
             Ok(_) => {
                 self.registry.remove(stream);
                 stream.gone();
-                Ok(true)
+                Ok(())
             }
             Err(e) => {
                 self.undecided(stream, &e);
@@ -326,11 +334,17 @@ impl Inner {
         }
     }
 
-    /// Releases the streams that nobody used for a while and whose records are all committed.
+    /// Releases the streams that nobody used for a while and whose records are all committed. Where too many are open,
+    /// also those that were used the longest ago.
     pub(super) async fn release_idle(self: &Arc<Self>) {
         let now = self.clock.since_boot();
-        let idle_since =
-            if self.backlog.take_hurry() { now } else { now.saturating_sub(self.limits.idle_release) };
+        let mut idle_since = now.saturating_sub(self.limits.idle_release);
+        if self.backlog.take_hurry() {
+            let mut used: Vec<Duration> = self.registry.all().iter().map(|s| s.last_used()).collect();
+            used.sort_unstable();
+            let some = used.len() / HURRIED_SHARE;
+            idle_since = used.get(some).copied().unwrap_or(now).max(idle_since);
+        }
         self.release_settled(Some(idle_since)).await;
     }
 
@@ -389,24 +403,30 @@ impl Inner {
     /// Flushes once for all and releases everything; gives up when nothing could be committed for ten seconds.
     pub(super) async fn drain(self: &Arc<Self>) -> Result<(), String> {
         const STUCK: Duration = Duration::from_secs(10);
+        // The flusher may be releasing some of them itself: then a pass finds nothing to do, and the next one less.
+        const PAUSE: Duration = Duration::from_millis(10);
+        let mut progress = self.clock.monotonic();
+        let mut before = usize::MAX;
         loop {
-            let pass = async {
-                self.wal.settled().await;
-                self.backlog.flush().await;
-                self.release_settled(None).await
-            };
             let open = self.registry.len();
             if open == 0 && self.backlog.is_empty() {
                 return Ok(());
             }
-            match tokio::time::timeout(STUCK, pass).await {
-                Ok(0) if self.registry.len() >= open => {
-                    return Err(format!("{open} streams could not be released"));
+            if open < before {
+                (before, progress) = (open, self.clock.monotonic());
+            }
+            let left = STUCK.saturating_sub(progress.elapsed());
+            let pass = async {
+                self.wal.settled().await;
+                self.backlog.flush().await;
+                if self.release_settled(None).await == 0 {
+                    tokio::time::sleep(PAUSE).await;
                 }
-                Ok(_) => {}
-                Err(_late) => {
-                    return Err(format!("nothing could be committed for {STUCK:?}; {open} streams are open"));
-                }
+            };
+            if left.is_zero() || tokio::time::timeout(left, pass).await.is_err() {
+                return Err(format!(
+                    "nothing could be committed or released for {STUCK:?}; {open} streams are open"
+                ));
             }
         }
     }

@@ -101,7 +101,7 @@ pub trait WalStore: Send + Sync {
     ) -> BoxFuture<'a, Result<u64, WalError>>;
 
     /// Deletes what lies below `below`: at most the recorded start, or the end that [`WalStore::seal`] returned once
-    /// the session is recovered. Never deletes a seal.
+    /// the session is recovered, or `u64::MAX` for a session that is over and needs no recovery. Never deletes a seal.
     fn trim<'a>(&'a self, session: &'a SessionId, below: u64) -> BoxFuture<'a, Result<(), WalError>>;
 }
 

@@ -142,10 +142,12 @@ fn read_seal(folder: &Folder, path: &Path) -> Result<Option<Seal>, WalError> {
     Ok(Some(seal))
 }
 
-/// Removes the files that lie wholly below `below`, lowest first; all of them if the WAL ends there.
+/// Removes the files that lie wholly below `below`, lowest first; all of them if the WAL ends there, or if `below` is
+/// `u64::MAX`: then the caller knows that the session is over, be it without a seal.
 pub(super) fn trim(folder: &Folder, below: u64, spares: Option<&Spares>) -> Result<(), WalError> {
     let logs = folder.logs().map_err(at(&folder.path))?;
-    let over = read_seal(folder, &folder.end())?.is_some_and(|end| end.seq <= below);
+    let ended = || Ok::<_, WalError>(read_seal(folder, &folder.end())?.is_some_and(|end| end.seq <= below));
+    let over = below == u64::MAX || ended()?;
     for (i, &first) in logs.iter().enumerate() {
         let wholly_below = logs.get(i + 1).is_some_and(|&next| next <= below);
         if !wholly_below && !over {
