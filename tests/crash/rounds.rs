@@ -68,7 +68,7 @@ async fn fight(rounds: &mut Rounds, n: u64, kills: &Kills, mut rng: Rng, tally: 
         let since = Instant::now();
         rounds.load_and_kill().await?;
         if let Kills::InRecoveryToo = kills {
-            for _ in 0..rng.between(1, 3) {
+            for _ in 0..rng.between(1, 2) {
                 rounds.start_and_kill().await?;
             }
         }

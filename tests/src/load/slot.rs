@@ -31,6 +31,8 @@ pub(super) struct Slot {
     pub(super) sequence: Mutex<Sequence>,
     /// An offset that some answer named: where readers begin.
     seen: AtomicU64,
+    /// Up to here everything was read back once.
+    pub(super) verified: AtomicU64,
 }
 
 /// An idempotent producer: its next request, and the one that still waits for a definite answer.
@@ -58,6 +60,7 @@ impl Slot {
             producers: Default::default(),
             sequence: Mutex::default(),
             seen: AtomicU64::new(0),
+            verified: AtomicU64::new(0),
         }
     }
 
@@ -74,6 +77,7 @@ impl Slot {
             producers: [of(&self.producers[0]), of(&self.producers[1])],
             sequence: of(&self.sequence),
             seen: AtomicU64::new(self.seen()),
+            verified: AtomicU64::new(self.verified.load(Ordering::Relaxed)),
         }
     }
 
@@ -110,5 +114,6 @@ impl Slot {
         }
         *self.sequence.lock().await = Sequence::default();
         self.seen.store(0, Ordering::Relaxed);
+        self.verified.store(0, Ordering::Relaxed);
     }
 }

@@ -38,12 +38,12 @@ impl Faults {
     /// A bucket on a bad day, which keeps its promises all the same.
     pub fn bad_day() -> Self {
         Self {
-            failed: 60,
-            ambiguous: 60,
-            late: 40,
-            conflict: 30,
-            slow: 150,
-            delay: Duration::from_millis(120),
+            failed: 30,
+            ambiguous: 40,
+            late: 30,
+            conflict: 20,
+            slow: 100,
+            delay: Duration::from_millis(80),
             ..Self::default()
         }
     }
