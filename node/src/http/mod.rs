@@ -3,7 +3,7 @@
 //! Invariant: a request is parsed and bounded in full before the streams layer hears of it; every response, errors
 //! included, carries the CORS and browser security fields; status codes come from `error` and the verbs' own successes.
 //! Plain hyper, no router: there is one route, whose tail this module decodes itself, and an append passes no layer
-//! that it does not need. `run` builds [`App`] and calls [`serve`].
+//! that it does not need. `run` builds [`App`] and calls [`serve()`].
 
 mod append;
 mod body;
@@ -112,7 +112,7 @@ pub struct App {
 
 impl App {
     /// `public_url`: where clients reach the cluster, for `Location`; by default the host they asked for. `stop`: see
-    /// [`serve`].
+    /// [`serve()`].
     pub fn new(
         streams: Streams,
         limits: HttpLimits,

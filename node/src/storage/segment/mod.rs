@@ -10,7 +10,7 @@
 //!
 //! Invariants: numbers are little-endian or LEB128; every byte that a reader uses lies under a crc32c; an object is
 //! written once under a key of its own and never changes, so whatever is verified may be cached for ever. A chunk is
-//! the unit of reading, checking and caching: at most [`chunk::MAX_CHUNK`] bytes unless one JSON element is larger. A
+//! the unit of reading, checking and caching: at most 256 KiB (`chunk::MAX_CHUNK`) unless one JSON element is larger. A
 //! reader opens a segment from its end (root), reads one page, then chunks. Written by the flush and by recovery
 //! through [`SegmentBuilder`], read by `reader`.
 
