@@ -90,9 +90,9 @@ async fn aged(setup: Setup, shape: Shape, rng: Rng) -> Result<Rounds> {
 async fn start_over(rounds: &Rounds, setup: &Setup, copy: &Path, files: &[PathBuf]) -> Result<Answer> {
     let mut setup = setup.clone();
     setup.data = copy.to_path_buf();
-    let log = copy.with_extension("stderr");
-    if log.exists() {
-        std::fs::remove_file(&log)?;
+    setup.log = copy.with_extension("stderr");
+    if setup.log.exists() {
+        std::fs::remove_file(&setup.log)?;
     }
     let mut node = setup.spawn()?;
     let Ok(addresses) = node.ready(Duration::from_secs(6)).await else {

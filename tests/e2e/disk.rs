@@ -57,6 +57,7 @@ async fn a_full_disk_loses_nothing_and_sticks_nothing() {
     full_disk(&disk, &mut rng).await.with_context(|| format!("WEIR_SEED={seed}")).unwrap();
 }
 
+/// The node's stderr is on that disk too: not even a line of log may stop it.
 async fn full_disk(disk: &SmallDisk, rng: &mut Rng) -> Result<()> {
     let setup =
         Setup::new(disk.0.join("data")).flag("long-poll-timeout", "300ms").flag("request-timeout", "3s");

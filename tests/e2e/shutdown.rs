@@ -23,6 +23,7 @@ async fn sigterm_under_load_cuts_nobody_and_leaves_nothing_to_recover() {
         let recovered = recovered(&mut node).await;
         assert_eq!(recovered, 0, "round {round}: the stop before left sessions to recover");
         let address = node.addresses().await.unwrap().client;
+        let begin = load.history.now();
         let running = load.run(&address, &mut rng);
         sleep(Duration::from_millis(400)).await;
         // Whatever began before this moment has left its client when the signal comes.
@@ -33,7 +34,8 @@ async fn sigterm_under_load_cuts_nobody_and_leaves_nothing_to_recover() {
         running.stop().await;
         assert!(status.success(), "{status}");
         let mut cut = load.history.account().ops;
-        cut.retain(|op| op.began < mark && op.outcome == Outcome::Unknown);
+        // A request on an idle connection may meet its end half way: only those under way at the signal count.
+        cut.retain(|op| (begin..mark).contains(&op.began) && op.outcome == Outcome::Unknown);
         assert!(cut.is_empty(), "{} requests were cut, among them {:?}", cut.len(), cut[0]);
     }
     let mut node = setup.start().await.unwrap();
@@ -79,9 +81,9 @@ async fn sigterm_with_a_hanging_bucket_exits_all_the_same_and_the_next_start_rec
     assert!(status.success(), "{status}");
     bucket.set(Faults::default());
     let mut node = setup.start().await.unwrap();
-    assert_eq!(recovered(&mut node).await, 1);
     let address = node.addresses().await.unwrap().client;
     load.verify(&address, &mut rng).await.unwrap();
+    assert_eq!(recovered(&mut node).await, 1);
 }
 
 /// One stream with one record in a fresh directory, through plain requests.

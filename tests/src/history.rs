@@ -94,6 +94,8 @@ pub struct Op {
     /// `Time::MAX` while no answer came.
     pub ended: Time,
     pub outcome: Outcome,
+    /// Why an outcome is unknown. The checker does not look at it.
+    pub why: Option<String>,
 }
 
 impl Op {
@@ -167,17 +169,26 @@ impl History {
         let mut account = self.account.lock().unwrap();
         let began = self.now();
         let stream = stream.clone();
-        account.ops.push(Op { stream, json, action, began, ended: Time::MAX, outcome: Outcome::Unknown });
+        account.ops.push(Op {
+            stream,
+            json,
+            action,
+            began,
+            ended: Time::MAX,
+            outcome: Outcome::Unknown,
+            why: None,
+        });
         Pending(account.ops.len() - 1)
     }
 
     /// To be called after the answer came.
-    pub fn end(&self, pending: Pending, outcome: Outcome) {
+    pub fn end(&self, pending: Pending, outcome: Outcome, why: Option<String>) {
         let mut account = self.account.lock().unwrap();
         let ended = self.now();
         let op = &mut account.ops[pending.0];
         op.ended = ended;
         op.outcome = outcome;
+        op.why = why;
     }
 
     /// To be called once a node's process is surely dead.

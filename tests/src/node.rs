@@ -43,6 +43,8 @@ pub fn has_fault_points() -> bool {
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub data: PathBuf,
+    /// Where stderr goes: beside the data directory, so that a node finds nothing in it but its own.
+    pub log: PathBuf,
     /// Flags besides the data directory and the listeners.
     pub flags: Vec<String>,
     pub env: Vec<(String, String)>,
@@ -53,7 +55,8 @@ pub struct Setup {
 impl Setup {
     /// A node alone, all defaults, in `data`.
     pub fn new(data: impl Into<PathBuf>) -> Self {
-        Self { data: data.into(), flags: Vec::new(), env: Vec::new(), beside: false }
+        let data = data.into();
+        Self { log: data.with_extension("stderr"), data, flags: Vec::new(), env: Vec::new(), beside: false }
     }
 
     /// One more flag, or another value for it.
@@ -84,8 +87,7 @@ impl Setup {
         if !self.beside && addresses.exists() {
             fs::remove_file(&addresses)?;
         }
-        // Beside the data directory, so that a node finds nothing in it but its own.
-        let log = self.data.with_extension("stderr");
+        let log = self.log.clone();
         let stderr = File::options().create(true).append(true).open(&log)?;
         let mut command = Command::new(binary());
         command.arg("serve").arg("--data-dir").arg(&self.data);
@@ -111,8 +113,7 @@ impl Setup {
 
     /// Starts a process that is to refuse, and gives its exit status and what it said.
     pub async fn refused(&self) -> Result<(ExitStatus, String)> {
-        let log = self.data.with_extension("stderr");
-        let before = fs::metadata(log).map_or(0, |m| m.len() as usize);
+        let before = fs::metadata(&self.log).map_or(0, |m| m.len() as usize);
         let mut node = self.spawn()?;
         let status = node.exit(PATIENCE).await?;
         let said = fs::read(&node.log)?;
@@ -186,7 +187,8 @@ impl Node {
             let (status, reasons) = readiness(&addresses.admin).await;
             Ok((status == 503).then_some(reasons))
         };
-        wait::until("the node to be unready", deadline, poll).await
+        let waited = wait::until("the node to be unready", deadline, poll).await;
+        waited.with_context(|| format!("--- the node's last words ---\n{}", self.log_tail()))
     }
 
     /// A client for its streams.

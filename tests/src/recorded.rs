@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::value::RawValue;
 
 use crate::client::{Answer, Client, Failure, path};
-use crate::history::{Action, History, Outcome, Reading, Refusal, Stamp};
+use crate::history::{Action, History, Outcome, Pending, Reading, Refusal, Stamp};
 use crate::record::{Content, Record};
 
 /// A stream as its users know it.
@@ -66,16 +66,14 @@ impl Recorded {
         }
         let body = first.map_or(Bytes::new(), |r| r.body(name.json));
         let answer = self.client.send(Method::PUT, &path(&name.text), &headers, body).await;
-        let outcome = outcome(answer, |a| match a.status {
+        self.finish(pending, answer, |a| match a.status {
             200 | 201 => Some(Outcome::Created {
                 new: a.status == 201,
                 next: a.next()?,
                 closed: a.flag("stream-closed"),
             }),
             _ => None,
-        });
-        self.history.end(pending, outcome.clone());
-        outcome
+        })
     }
 
     /// POST.
@@ -99,7 +97,7 @@ impl Recorded {
         let body = record.map_or(Bytes::new(), |r| r.body(name.json));
         let answer = self.client.send(Method::POST, &path(&name.text), &headers, body).await;
         let stamped = producer.is_some();
-        let outcome = outcome(answer, |a| {
+        self.finish(pending, answer, |a| {
             let closed = a.flag("stream-closed");
             match a.status {
                 200 => Some(Outcome::Appended { duplicate: false, next: a.next()?, closed }),
@@ -113,30 +111,24 @@ impl Recorded {
                 409 if !closed && !stamped => Some(Outcome::Refused(Refusal::SeqConflict)),
                 _ => None,
             }
-        });
-        self.history.end(pending, outcome.clone());
-        outcome
+        })
     }
 
     /// DELETE.
     pub async fn delete(&self, name: &Name) -> Outcome {
         let pending = self.history.begin(&name.text, name.json, Action::Delete);
         let answer = self.client.send(Method::DELETE, &path(&name.text), &[], Bytes::new()).await;
-        let outcome = outcome(answer, |a| (a.status == 204).then_some(Outcome::Deleted));
-        self.history.end(pending, outcome.clone());
-        outcome
+        self.finish(pending, answer, |a| (a.status == 204).then_some(Outcome::Deleted))
     }
 
     /// HEAD.
     pub async fn head(&self, name: &Name) -> Outcome {
         let pending = self.history.begin(&name.text, name.json, Action::Head);
         let answer = self.client.send(Method::HEAD, &path(&name.text), &[], Bytes::new()).await;
-        let outcome = outcome(answer, |a| {
+        self.finish(pending, answer, |a| {
             let closed = a.flag("stream-closed");
             (a.status == 200).then_some(Outcome::Found { next: a.next()?, closed })
-        });
-        self.history.end(pending, outcome.clone());
-        outcome
+        })
     }
 
     /// One catch-up GET.
@@ -153,11 +145,25 @@ impl Recorded {
         let pending = self.history.begin(&name.text, name.json, Action::Read);
         let target = format!("{}?offset={}{live}", path(&name.text), from.text());
         let answer = self.client.send(Method::GET, &target, &[], Bytes::new()).await;
-        let outcome = outcome(answer, |a| match a.status {
+        self.finish(pending, answer, |a| match a.status {
             200 | 204 => reading(name.json, from, a).map(Outcome::Read),
             _ => None,
-        });
-        self.history.end(pending, outcome.clone());
+        })
+    }
+
+    fn finish(
+        &self,
+        pending: Pending,
+        answer: Result<Answer, Failure>,
+        success: impl Fn(&Answer) -> Option<Outcome>,
+    ) -> Outcome {
+        let failure = match &answer {
+            Ok(a) => format!("{} {:?}", a.status, a.body.slice(..a.body.len().min(300))),
+            Err(e) => format!("{e:?}"),
+        };
+        let outcome = outcome(answer, success);
+        let why = (outcome == Outcome::Unknown).then_some(failure);
+        self.history.end(pending, outcome.clone(), why);
         outcome
     }
 

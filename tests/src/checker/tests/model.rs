@@ -295,7 +295,7 @@ impl World {
         if slot.sure_since <= *began && !slot.busy && !slot.unsure {
             slot.learn(action, &outcome);
         }
-        self.history.end(*pending, outcome);
+        self.history.end(*pending, outcome, None);
     }
 
     fn kill(&mut self) {
