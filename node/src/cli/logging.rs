@@ -11,10 +11,8 @@ pub(super) fn start(log: &LogConfig) {
     let LogConfig { filter, format } = log;
     let filter = EnvFilter::try_new(filter).expect("config parsed the same text");
     // A line that cannot be written is lost: telling stderr so, with the disk below it full, would panic.
-    let base = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .log_internal_errors(false);
+    let base =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     let started = match format {
         LogFormat::Text => base.with_ansi(io::stderr().is_terminal()).try_init(),
         LogFormat::Json => base.json().flatten_event(true).try_init(),
