@@ -103,7 +103,7 @@ impl<'a> RequestHeaders<'a> {
     #[cfg(fuzzing)]
     pub(crate) fn read_all(&self) {
         drop((self.content_type().is_ok(), self.config(), self.seq(), self.producer().is_ok()));
-        drop((self.identity_encoding().is_ok(), self.no_fork().is_ok(), self.closes()));
+        std::hint::black_box((self.identity_encoding().is_ok(), self.no_fork().is_ok(), self.closes()));
     }
 
     /// The body is to be taken as it is.
