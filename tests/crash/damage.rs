@@ -13,6 +13,9 @@ use weir_tests::rng::{Rng, seed};
 use weir_tests::rounds::{Rounds, hurried};
 use weir_tests::wait;
 
+/// How long clients wait here: what a recovery holds up is refused anyway.
+pub(crate) const SOON: Duration = Duration::from_millis(1500);
+
 /// Files that a start makes anew and may trust nothing of.
 const FREE: [&str; 2] = ["addresses.json", "lock"];
 
@@ -28,7 +31,7 @@ fn kind(file: &Path) -> String {
     short
 }
 
-enum Answer {
+pub(crate) enum Answer {
     Recovered,
     Refused(String),
 }
@@ -39,7 +42,7 @@ async fn damage_is_recovered_or_refused_by_name() {
     let mut rng = Rng::new(seed);
     let scratch = Scratch::new();
     let setup = Setup::new(scratch.path("data")).flag("long-poll-timeout", "200ms");
-    let shape = Shape { patience: Duration::from_secs(1), ..Shape::default() };
+    let shape = Shape { patience: SOON, deadline: SOON, ..Shape::default() };
     let rounds = aged(setup.clone(), shape, rng.fork()).await.unwrap();
 
     let mut kinds: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
@@ -114,7 +117,7 @@ async fn start_over(rounds: &Rounds, setup: &Setup, copy: &Path, files: &[PathBu
 }
 
 /// Waits until `/readyz` or the log names one of the damaged files (or, for a file that is gone, its folder).
-async fn named(node: &mut Node, files: &[PathBuf]) -> Result<Answer> {
+pub(crate) async fn named(node: &mut Node, files: &[PathBuf]) -> Result<Answer> {
     let admin = match node.try_exit()? {
         Some(_ended) => None,
         None => Some(node.addresses().await?.admin),

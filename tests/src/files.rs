@@ -95,7 +95,14 @@ impl Damage {
 
     /// Does it.
     pub fn to(self, file: &Path) -> io::Result<()> {
-        let mut bytes = fs::read(file)?;
+        match self.to_bytes(fs::read(file)?) {
+            Some(bytes) => fs::write(file, bytes),
+            None => fs::remove_file(file),
+        }
+    }
+
+    /// What is left of a file's bytes; `None` if the file is gone.
+    pub fn to_bytes(self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         let used = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
         match self {
             Self::Empty => bytes.clear(),
@@ -106,8 +113,8 @@ impl Damage {
                 bytes.splice(used..bytes.len().min(used + 997), garbage);
             }
             Self::Middle => bytes[used / 2..used.min(used / 2 + 64)].iter_mut().for_each(|b| *b ^= 0x5A),
-            Self::Gone => return fs::remove_file(file),
+            Self::Gone => return None,
         }
-        fs::write(file, bytes)
+        Some(bytes)
     }
 }
