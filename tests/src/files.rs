@@ -79,6 +79,8 @@ pub enum Damage {
     Empty,
     /// The second half is gone.
     Half,
+    /// The second half is gone, up to a border of blocks, as a file system's repair cuts.
+    HalfOfBlocks,
     /// The last byte is gone, and what was preallocated behind it.
     LastByte,
     /// Bytes that nobody acknowledged follow the end, as after a torn write.
@@ -90,8 +92,15 @@ pub enum Damage {
 }
 
 impl Damage {
-    pub const ALL: [Self; 6] =
-        [Self::Empty, Self::Half, Self::LastByte, Self::TornTail, Self::Middle, Self::Gone];
+    pub const ALL: [Self; 7] = [
+        Self::Empty,
+        Self::Half,
+        Self::HalfOfBlocks,
+        Self::LastByte,
+        Self::TornTail,
+        Self::Middle,
+        Self::Gone,
+    ];
 
     /// Does it.
     pub fn to(self, file: &Path) -> io::Result<()> {
@@ -107,6 +116,7 @@ impl Damage {
         match self {
             Self::Empty => bytes.clear(),
             Self::Half => bytes.truncate(used / 2),
+            Self::HalfOfBlocks => bytes.truncate((used / 2).next_multiple_of(4096).min(bytes.len())),
             Self::LastByte => bytes.truncate(used.saturating_sub(1)),
             Self::TornTail => {
                 let garbage = (0..997_u32).map(|i| (i * 131 % 251) as u8);
