@@ -29,7 +29,8 @@ async fn a_damaged_wal_object_is_never_taken_for_the_end() {
     assert!(wal.len() > 10, "{} WAL objects", wal.len());
     let victim = wal[wal.len() / 2];
     let mut failed = Vec::new();
-    for damage in Damage::ALL {
+    // Objects are smaller than a block.
+    for damage in Damage::ALL.into_iter().filter(|d| *d != Damage::HalfOfBlocks) {
         let mut left = objects.clone();
         match damage.to_bytes(objects[victim].to_vec()) {
             Some(bytes) => left.insert(victim.clone(), bytes.into()),
