@@ -10,6 +10,7 @@
     reason = "test code stands outside of the node's doors to time, sockets and tasks"
 )]
 
+mod bucket;
 mod damage;
 mod points;
 mod rounds;

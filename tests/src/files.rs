@@ -79,6 +79,8 @@ pub enum Damage {
     Empty,
     /// The second half is gone.
     Half,
+    /// The second half is gone, up to a border of blocks, as a file system's repair cuts.
+    HalfOfBlocks,
     /// The last byte is gone, and what was preallocated behind it.
     LastByte,
     /// Bytes that nobody acknowledged follow the end, as after a torn write.
@@ -90,24 +92,39 @@ pub enum Damage {
 }
 
 impl Damage {
-    pub const ALL: [Self; 6] =
-        [Self::Empty, Self::Half, Self::LastByte, Self::TornTail, Self::Middle, Self::Gone];
+    pub const ALL: [Self; 7] = [
+        Self::Empty,
+        Self::Half,
+        Self::HalfOfBlocks,
+        Self::LastByte,
+        Self::TornTail,
+        Self::Middle,
+        Self::Gone,
+    ];
 
     /// Does it.
     pub fn to(self, file: &Path) -> io::Result<()> {
-        let mut bytes = fs::read(file)?;
+        match self.to_bytes(fs::read(file)?) {
+            Some(bytes) => fs::write(file, bytes),
+            None => fs::remove_file(file),
+        }
+    }
+
+    /// What is left of a file's bytes; `None` if the file is gone.
+    pub fn to_bytes(self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
         let used = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
         match self {
             Self::Empty => bytes.clear(),
             Self::Half => bytes.truncate(used / 2),
+            Self::HalfOfBlocks => bytes.truncate((used / 2).next_multiple_of(4096).min(bytes.len())),
             Self::LastByte => bytes.truncate(used.saturating_sub(1)),
             Self::TornTail => {
                 let garbage = (0..997_u32).map(|i| (i * 131 % 251) as u8);
                 bytes.splice(used..bytes.len().min(used + 997), garbage);
             }
             Self::Middle => bytes[used / 2..used.min(used / 2 + 64)].iter_mut().for_each(|b| *b ^= 0x5A),
-            Self::Gone => return fs::remove_file(file),
+            Self::Gone => return None,
         }
-        fs::write(file, bytes)
+        Some(bytes)
     }
 }

@@ -94,6 +94,16 @@ impl FakeS3 {
         self.shared.objects.lock().unwrap().keys().cloned().collect()
     }
 
+    /// All objects as they are now.
+    pub fn objects(&self) -> BTreeMap<String, Bytes> {
+        self.shared.objects.lock().unwrap().clone()
+    }
+
+    /// Makes it hold exactly these, behind the node's back.
+    pub fn hold(&self, objects: BTreeMap<String, Bytes>) {
+        *self.shared.objects.lock().unwrap() = objects;
+    }
+
     /// One object.
     pub fn get(&self, key: &str) -> Option<Bytes> {
         self.shared.objects.lock().unwrap().get(key).cloned()

@@ -21,6 +21,8 @@ use crate::storage::store::{Listed, Put, Store, StoreError, jittered};
 
 /// How many objects recovery reads at a time, as long as they are small.
 const READ_AHEAD: u64 = 32;
+/// How many numbers behind a hole are looked at before it counts as the end.
+const LOOK_BEYOND: u64 = 8;
 /// How many bytes recovery reads ahead, about.
 const READ_AHEAD_BYTES: u64 = 64 << 20;
 /// How often in a row sealing tries without coming any further before it gives up for now.
@@ -196,16 +198,31 @@ impl Inner {
                 width = width.min((READ_AHEAD_BYTES / size.max(1)).max(2));
             }
             drop(reads);
-            match hole {
-                Some(seq) if !filled => return Ok(Pass::Open(seq)),
-                _ => {}
+            let Some(seq) = hole.filter(|_| !filled) else { continue };
+            if !self.stands_beyond(ended, seq).await? {
+                return Ok(Pass::Open(seq));
             }
+            self.insist(ended, seq).await?;
         }
     }
 
     async fn read(&self, session: &SessionId, seq: u64) -> (u64, Result<Option<Bytes>, WalError>) {
         let key = keys::wal(self.generation, session, seq);
         (seq, self.store.get(&key).await.map_err(unavailable))
+    }
+
+    /// Whether a record stands two or more behind the hole `seq`, where the pass that met it may not have looked.
+    async fn stands_beyond(&self, session: &SessionId, seq: u64) -> Result<bool, WalError> {
+        let first = seq.saturating_add(2);
+        let mut reads = stream::iter(first..first.saturating_add(LOOK_BEYOND))
+            .map(|seq| self.read(session, seq))
+            .buffer_unordered(usize::try_from(LOOK_BEYOND).unwrap_or(1));
+        while let Some((_, read)) = reads.next().await {
+            if read?.is_some_and(|object| !Seal::looks_like(&object)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn insist(&self, session: &SessionId, seq: u64) -> Result<(), WalError> {

@@ -14,7 +14,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::spare::Spares;
+use super::spare::{Spares, usable};
 use super::{BEGUN, Folder, Sizes, at, is_full};
 use crate::fault;
 use crate::storage::wal::{FIRST_SEQ, PutError, WalError, WalWriter};
@@ -96,6 +96,7 @@ struct Current {
     file: File,
     /// Where the next record goes.
     at: u64,
+    /// Up to where records may go.
     size: u64,
 }
 
@@ -175,7 +176,7 @@ impl Log {
             self.mark_begun().map_err(|e| no_room_or_failed("mark", &e))?;
         }
         fault::point("wal.local.rotate.after");
-        Ok(Current { file: spare.file, at: 0, size: spare.size })
+        Ok(Current { file: spare.file, at: 0, size: usable(spare.size) })
     }
 
     /// Says, before anything is acknowledged, that there is a first file: its absence is damage from now on.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use super::spare::BLOCK;
+use super::spare::{FENCE, usable};
 use super::{BEGUN, Folder, at};
 use crate::storage::record::codec::{self, CodecError, Header};
 use crate::storage::wal::{FIRST_SEQ, WalError, WalObject, check_header, corrupt};
@@ -68,11 +68,15 @@ impl<'a> Reader<'a> {
         let opened = File::open(&path).and_then(|file| file.metadata().map(|m| (file, m.len())));
         let (file, size) = opened.map_err(at(&path))?;
         // It was filled before it got its name.
-        if size == 0 || !size.is_multiple_of(BLOCK) {
-            let why = format!("it is {size} bytes long, but was made a multiple of {BLOCK}: it was cut");
+        let mut fence = [0; FENCE.len()];
+        if size > usable(size) && size >= fence.len() as u64 {
+            file.read_exact_at(&mut fence, usable(size)).map_err(at(&path))?;
+        }
+        if fence != *FENCE {
+            let why = format!("it is {size} bytes long and lacks the mark of its end: it was cut");
             return Err(corrupt(path.display().to_string(), size, why));
         }
-        Ok((path, file, size))
+        Ok((path, file, usable(size)))
     }
 
     /// The next record; `None` at the end of the row.

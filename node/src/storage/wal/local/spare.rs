@@ -20,7 +20,15 @@ const KEEP: usize = 2;
 /// Written at a time, and between two syncs: a long sync here would hold up those of the log.
 const CHUNK: usize = 1 << 20;
 /// Sizes are multiples of it.
-pub(super) const BLOCK: u64 = 4096;
+const BLOCK: u64 = 4096;
+
+/// Ends every file. A file without it was cut: no crash does that, for it is synced before the file is used.
+pub(super) const FENCE: &[u8; 8] = b"weir-end";
+
+/// What of a file of `size` holds records.
+pub(super) fn usable(size: u64) -> u64 {
+    size.saturating_sub(FENCE.len() as u64)
+}
 
 /// A file ready to become a log.
 pub(super) struct Spare {
@@ -61,7 +69,7 @@ impl Spares {
         Ok(Self { asks })
     }
 
-    /// A spare of at least `size`; waits until one is made.
+    /// A spare with room for `size` bytes of records; waits until one is made.
     pub(super) fn take(&self, size: u64) -> io::Result<Spare> {
         let (reply, answer) = mpsc::sync_channel(1);
         let gone = || io::Error::other("the thread that makes WAL files has ended");
@@ -119,7 +127,7 @@ impl Maker {
     }
 
     fn take(&mut self, size: u64) -> io::Result<Spare> {
-        let fits = self.ready.iter().position(|s| s.size >= size);
+        let fits = self.ready.iter().position(|s| usable(s.size) >= size);
         let spare = match fits.and_then(|at| self.ready.remove(at)) {
             Some(spare) => spare,
             None => self.make(size)?,
@@ -140,9 +148,9 @@ impl Maker {
         }
     }
 
-    /// A new file of the size that is due; a smaller one, but at least of `least` bytes, if the disk is nearly full.
+    /// A new file of the size that is due; a smaller one, but with room for `least` bytes, if the disk is nearly full.
     fn make(&mut self, least: u64) -> io::Result<Spare> {
-        let least = least.next_multiple_of(BLOCK).max(self.sizes.first);
+        let least = (least + FENCE.len() as u64).next_multiple_of(BLOCK).max(self.sizes.first);
         let mut size = self.size.max(least);
         loop {
             match self.fill(size) {
@@ -175,7 +183,8 @@ impl Maker {
             fault::point("wal.local.spare.fill");
             self.disk.sync(file)?;
         }
-        Ok(())
+        self.disk.write_at(file, FENCE, usable(size))?;
+        self.disk.sync(file)
     }
 
     /// What it holds is of this session and of lower numbers than anything written later, so that no reader takes it

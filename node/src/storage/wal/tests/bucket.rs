@@ -145,6 +145,24 @@ async fn a_lost_or_damaged_object_stops_the_recovery_by_name() {
     assert_eq!(seal(&rig.wals, &s, 0, 1).await.unwrap().0, 6);
 }
 
+/// Wherever a pass over the row happens to end.
+#[tokio::test(start_paused = true)]
+async fn an_object_lost_from_any_place_but_the_last_two_is_never_the_end() {
+    let rig = bucket();
+    let (s, writer) = (session(1), rig.writer(1).await);
+    for seq in 1..=70 {
+        writer.put(seq, object(&s, seq, 10)).await.unwrap();
+    }
+    for seq in 1..=68 {
+        let whole = faults(&rig).get(&path(seq)).await.unwrap().bytes().await.unwrap();
+        faults(&rig).delete(&path(seq)).await.unwrap();
+        let error = seal(&rig.wals, &s, 0, 1).await.unwrap_err();
+        assert!(error.to_string().contains(&key(seq)) && error.to_string().contains("missing"), "{error}");
+        faults(&rig).put(&path(seq), PutPayload::from(whole)).await.unwrap();
+    }
+    assert_eq!(seal(&rig.wals, &s, 0, 1).await.unwrap().0, 71);
+}
+
 #[tokio::test(start_paused = true)]
 async fn sealing_survives_lost_replies_and_says_when_the_store_is_down() {
     for fault in [

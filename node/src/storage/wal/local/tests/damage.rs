@@ -55,6 +55,10 @@ async fn a_record_cut_off_anywhere_is_the_end_of_the_row() {
         std::fs::write(&log, &torn).unwrap();
         assert_eq!(read(&bench).await, Ok(3), "first {lost} bytes lost");
     }
+    for cut in (0..whole.len()).step_by(4096) {
+        std::fs::write(&log, &whole[..cut]).unwrap();
+        assert!(matches!(read(&bench).await, Err(WalError::Corrupt { .. })), "file cut at {cut}");
+    }
     std::fs::write(&log, &whole).unwrap();
     assert_eq!(read(&bench).await, Ok(4), "whole");
     std::fs::remove_file(&log).unwrap();
@@ -105,7 +109,10 @@ async fn a_missing_or_damaged_file_in_the_row_is_named() {
         std::fs::rename(&aside, log).unwrap();
         // All zeros: as if never written, which only the last file may be.
         let whole = std::fs::read(log).unwrap();
-        std::fs::write(log, vec![0; whole.len()]).unwrap();
+        let mut zeros = vec![0; whole.len()];
+        let fence = whole.len() - spare::FENCE.len();
+        zeros[fence..].copy_from_slice(&whole[fence..]);
+        std::fs::write(log, zeros).unwrap();
         let outcome = read(&bench).await;
         let first = log_number(log.file_name().unwrap().to_str().unwrap()).unwrap();
         if i + 1 == logs.len() {
