@@ -41,9 +41,11 @@ enum Here {
 impl<'a> Reader<'a> {
     /// Stands before record `from`; `None` if the session has written nothing.
     pub(super) fn open(folder: &'a Folder, from: u64) -> Result<Option<Self>, WalError> {
+        // In this order: a live writer's first log may come between the two looks.
+        let begun = begun(folder)?;
         let mut logs = folder.logs().map_err(at(&folder.path))?;
         let Some(holder) = logs.iter().rposition(|&first| first <= from) else {
-            return if logs.is_empty() && from <= FIRST_SEQ && !begun(folder)? {
+            return if logs.is_empty() && from <= FIRST_SEQ && !begun {
                 Ok(None)
             } else {
                 Err(corrupt(folder.path.display().to_string(), 0, format!("no file holds record {from}")))
