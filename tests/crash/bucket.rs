@@ -1,17 +1,17 @@
 //! Damage to the WAL in a bucket: an object that does not verify, or is missing in the row, stops the recovery by name.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use weir_tests::files::{Damage, Scratch, copy_tree};
 use weir_tests::load::Shape;
-use weir_tests::node::Setup;
+use weir_tests::node::{PATIENCE, Setup};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::rounds::Rounds;
 use weir_tests::s3::FakeS3;
+use weir_tests::wait;
 
-use crate::damage::{Answer, SOON, named};
+use crate::damage::{Answer, SOON, named, ready_or_refused};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_wal_object_is_never_taken_for_the_end() {
@@ -22,11 +22,13 @@ async fn a_damaged_wal_object_is_never_taken_for_the_end() {
     let setup = bucket.setup(scratch.path("data")).flag("long-poll-timeout", "200ms");
     let shape = Shape { patience: SOON, deadline: SOON, ..Shape::default() };
     let mut rounds = Rounds::begin(setup.clone(), shape, rng.fork()).await.unwrap();
-    rounds.load_and_kill().await.unwrap();
+    let in_wal = |key: &String| key.contains("/wal/");
+    let enough = || async { Ok((bucket.keys().iter().filter(|key| in_wal(key)).count() > 10).then_some(())) };
+    let full = async { wait::until("more than 10 WAL objects", PATIENCE, enough).await.unwrap() };
+    rounds.load_until_and_kill(full).await.unwrap();
 
     let objects = bucket.objects();
-    let wal: Vec<&String> = objects.keys().filter(|key| key.contains("/wal/")).collect();
-    assert!(wal.len() > 10, "{} WAL objects", wal.len());
+    let wal: Vec<&String> = objects.keys().filter(|key| in_wal(key)).collect();
     let victim = wal[wal.len() / 2];
     let mut failed = Vec::new();
     // Objects are smaller than a block.
@@ -52,13 +54,14 @@ async fn a_damaged_wal_object_is_never_taken_for_the_end() {
 async fn refusal(rounds: &Rounds, setup: &Setup, victim: &str) -> Result<String> {
     let mut node = setup.spawn()?;
     let key = victim.strip_prefix("test/").unwrap_or(victim);
-    if let Ok(addresses) = node.ready(Duration::from_secs(3)).await {
+    let files = [PathBuf::from(key)];
+    if let Some(client) = ready_or_refused(&mut node, &files).await? {
         let load = rounds.load.copy();
-        let verdict = load.verify(&addresses.client, &mut rounds.rng.clone()).await;
+        let verdict = load.verify(&client, &mut rounds.rng.clone()).await;
         load.judge_answers()?;
         ensure!(verdict.is_err(), "it has everything, though an object is damaged");
     }
-    match named(&mut node, &[PathBuf::from(key)]).await? {
+    match named(&mut node, &files).await? {
         Answer::Refused(why) => Ok(why),
         Answer::Recovered => bail!("named() only names"),
     }

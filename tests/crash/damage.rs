@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 use weir_tests::files::{Damage, Scratch, copy_tree, files};
 use weir_tests::load::Shape;
-use weir_tests::node::{Node, Setup, readiness};
+use weir_tests::node::{Node, PATIENCE, Setup, readiness};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::rounds::{Rounds, hurried};
-use weir_tests::wait;
 
 /// How long clients wait here: what a recovery holds up is refused anyway.
 pub(crate) const SOON: Duration = Duration::from_millis(1500);
@@ -83,7 +83,7 @@ async fn aged(setup: Setup, shape: Shape, rng: Rng) -> Result<Rounds> {
         rounds.restart_and_verify().await?;
     }
     let mut node = rounds.node.take().context("a verified round")?;
-    node.terminate(Duration::from_secs(20)).await?;
+    node.terminate(PATIENCE).await?;
     rounds.load.history.died();
     rounds.setup = setup;
     rounds.restart_and_verify().await?;
@@ -115,46 +115,78 @@ async fn trial(
     None
 }
 
+/// Starts over the damaged copy and waits for one of three: it ends, a reason in `/readyz` names a damaged file, or it
+/// is ready and then has everything, or refuses a part of it and names the file. How long that takes is no matter.
 async fn start_over(rounds: &Rounds, copy: &Path, files: &[PathBuf]) -> Result<Answer> {
     let mut setup = rounds.setup.clone();
     setup.data = copy.to_path_buf();
     setup.log = copy.with_extension("stderr");
     let mut node = setup.spawn()?;
-    let Ok(addresses) = node.ready(Duration::from_secs(6)).await else {
-        if node.try_exit()?.is_some_and(|status| status.success()) {
-            bail!("exit 0 on damaged data\n{}", node.log_tail());
-        }
+    let end = Instant::now() + PATIENCE;
+    let Some(client) = ready_or_refused(&mut node, files).await? else {
         return named(&mut node, files).await;
     };
     // A world of its own: what this node answers is no evidence against the next.
     let load = rounds.load.copy();
-    match load.verify(&addresses.client, &mut rounds.rng.clone()).await {
-        Ok(()) => Ok(Answer::Recovered),
-        Err(refused) => {
-            // Whatever it refuses, what it answered holds.
-            load.judge_answers()?;
-            named(&mut node, files).await.with_context(|| format!("{refused:#}"))
+    loop {
+        let Err(refused) = load.verify(&client, &mut rounds.rng.clone()).await else {
+            return Ok(Answer::Recovered);
+        };
+        // Whatever it refuses, what it answered holds.
+        load.judge_answers()?;
+        if let Some(line) = naming(&mut node, files).await? {
+            return Ok(Answer::Refused(line));
+        }
+        if Instant::now() > end {
+            return Err(refused).with_context(|| format!("refused without naming it\n{}", node.log_tail()));
         }
     }
 }
 
-/// Waits until `/readyz` or the log names one of the damaged files (or, for a file that is gone, its folder).
-pub(crate) async fn named(node: &mut Node, files: &[PathBuf]) -> Result<Answer> {
-    let admin = match node.try_exit()? {
-        Some(_ended) => None,
-        None => Some(node.addresses().await?.admin),
-    };
-    let log = node.log();
-    let poll = || async {
-        let mut said = log.clone();
-        if let Some(admin) = &admin {
-            said.push_str(&readiness(admin).await.1);
+/// Its clients' address, or `None` if it ended or says that it is not ready for one of the files.
+pub(crate) async fn ready_or_refused(node: &mut Node, files: &[PathBuf]) -> Result<Option<String>> {
+    let Ok(addresses) = node.addresses().await else { return Ok(None) };
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let (status, reasons) = readiness(&addresses.admin).await;
+        if status == 200 {
+            return Ok(Some(addresses.client));
         }
-        let line = said.lines().rev().find(|line| files.iter().any(|file| names(line, file)));
-        Ok(line.map(|line| Answer::Refused(line.to_owned())))
-    };
-    let waited = wait::until("a reason that names the file", Duration::from_secs(4), poll).await;
-    waited.with_context(|| format!("refused without naming it\n{}", node.log_tail()))
+        if files.iter().any(|file| names(&reasons, file)) {
+            return Ok(None);
+        }
+        if let Some(status) = node.try_exit()? {
+            ensure!(!status.success(), "exit 0 on damaged data\n{}", node.log_tail());
+            return Ok(None);
+        }
+        ensure!(Instant::now() < end, "neither ready nor refused: {reasons}\n{}", node.log_tail());
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The line of `/readyz` or of the log that names one of the damaged files (or, for a file that is gone, its folder).
+async fn naming(node: &mut Node, files: &[PathBuf]) -> Result<Option<String>> {
+    let mut said = String::new();
+    if node.try_exit()?.is_none() {
+        said = readiness(&node.addresses().await?.admin).await.1;
+    }
+    let said = format!("{}\n{said}", node.log());
+    let line = said.lines().rev().find(|line| files.iter().any(|file| names(line, file)));
+    Ok(line.map(str::to_owned))
+}
+
+/// Waits for [`naming`].
+pub(crate) async fn named(node: &mut Node, files: &[PathBuf]) -> Result<Answer> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        // In this order: what it says before it ends is in the log by then.
+        let ended = node.try_exit()?.is_some();
+        if let Some(line) = naming(node, files).await? {
+            return Ok(Answer::Refused(line));
+        }
+        ensure!(!ended && Instant::now() < end, "refused without naming it\n{}", node.log_tail());
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 fn names(line: &str, file: &Path) -> bool {

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::time::Instant;
 use weir_tests::files::{Scratch, files};
 use weir_tests::load::Shape;
-use weir_tests::node::{Setup, aborted, has_fault_points};
+use weir_tests::node::{Node, PATIENCE, Setup, aborted, has_fault_points};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::rounds::{Rounds, hurried};
 use weir_tests::s3::FakeS3;
@@ -158,24 +159,13 @@ async fn abort_at(name: &str, scene: Scene, pass: u32, mut rng: Rng) -> Result<(
     rounds.restart_and_verify().await
 }
 
-/// Runs the armed process through start, load, idleness and SIGTERM, until it aborts.
+/// Runs the armed process through start and then load and idleness in turn, until it aborts; how many turns it takes is the
+/// machine's affair.
 async fn load_until_abort(rounds: &mut Rounds) -> Result<()> {
     let mut node = rounds.setup.spawn()?;
-    let status = match node.ready(Duration::from_secs(20)).await {
-        Ok(addresses) => {
-            let running = rounds.load.run(&addresses.client, &mut rounds.rng);
-            let loaded = node.exit(Duration::from_millis(2500)).await;
-            running.stop().await;
-            match loaded {
-                Ok(status) => status,
-                // Idle streams are released.
-                Err(_lives) => match node.exit(Duration::from_millis(1200)).await {
-                    Ok(status) => status,
-                    Err(_lives) => node.terminate(Duration::from_secs(30)).await?,
-                },
-            }
-        }
-        Err(_aborted) => node.exit(Duration::from_secs(5)).await?,
+    let status = match node.ready(PATIENCE).await {
+        Ok(addresses) => turns_until_end(rounds, &mut node, &addresses.client).await?,
+        Err(_aborted) => node.exit(PATIENCE).await?,
     };
     rounds.load.history.died();
     if status.success() {
@@ -183,4 +173,23 @@ async fn load_until_abort(rounds: &mut Rounds) -> Result<()> {
     }
     ensure!(aborted(status), "ended by {status}, not by the fault point\n{}", node.log_tail());
     Ok(())
+}
+
+async fn turns_until_end(rounds: &mut Rounds, node: &mut Node, address: &str) -> Result<ExitStatus> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let running = rounds.load.run(address, &mut rounds.rng);
+        let loaded = node.exit(Duration::from_millis(2500)).await;
+        running.stop().await;
+        if let Ok(status) = loaded {
+            return Ok(status);
+        }
+        // Idle streams are released.
+        if let Ok(status) = node.exit(Duration::from_millis(1200)).await {
+            return Ok(status);
+        }
+        if Instant::now() > end {
+            return node.terminate(PATIENCE).await;
+        }
+    }
 }

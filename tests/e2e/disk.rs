@@ -2,10 +2,8 @@
 
 use std::io::Write;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tokio::time::sleep;
 use weir_tests::files::Scratch;
 use weir_tests::load::{Load, Shape};
 use weir_tests::node::{PATIENCE, Setup};
@@ -65,30 +63,31 @@ async fn full_disk(disk: &SmallDisk, rng: &mut Rng) -> Result<()> {
     let mut node = setup.start().await?;
     let address = node.addresses().await?.client;
     let running = load.run(&address, rng);
-    sleep(Duration::from_millis(300)).await;
+    load.progress(0, 100).await?;
     let ballast = disk.fill();
     // Preallocated space may carry it for a while: large appends use it up.
-    let pressed = load.press_until_refused(&address, rng, Duration::from_secs(60)).await;
-    let alive = node.try_exit()?.is_none();
-    if alive {
-        pressed.context("a full disk")?;
-        let unready = node.unready(Duration::from_secs(20)).await;
-        // It may have been about to end, for its metadata log is on that disk too.
-        if node.try_exit()?.is_none() {
-            unready.context("a full disk")?;
-        }
-    }
+    let pressed = load.press_until_refused(&address, rng, PATIENCE).await;
+    // It may end at any moment from here on, for its metadata log is on that disk too: then nothing else counts.
+    let unready = match pressed {
+        Ok(()) => node.unready_for(&["store", "segments", "backlog", "lease"]).await.map(drop),
+        Err(e) => Err(e),
+    };
     std::fs::remove_file(ballast)?;
-    if node.try_exit()?.is_none() {
+    let served_on = async {
+        unready.context("a full disk")?;
         node.ready(PATIENCE).await.context("space is back")?;
         running.stop().await;
-        load.touch_all(&address, rng).await?;
+        load.touch_all(&address, rng).await
+    };
+    let served_on = served_on.await;
+    if node.try_exit()?.is_none() {
+        served_on?;
         node.kill();
     } else {
-        // Ending is an answer too, if it says why.
-        let said = node.log_tail();
-        ensure!(said.contains("space") || said.contains("ENOSPC"), "ended without the reason:\n{said}");
-        running.stop().await;
+        // Ending is an answer too, if it says why; when even that line found no space, the log ends with its block.
+        let said = node.log();
+        let why = said.contains("space") || said.contains("ENOSPC") || said.len().is_multiple_of(4096);
+        ensure!(why, "ended without the reason:\n{}", node.log_tail());
     }
     load.history.died();
     let mut node = setup.start().await?;

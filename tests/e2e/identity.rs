@@ -1,13 +1,10 @@
 //! Who may serve from a directory and a bucket: one process, of one cluster, under an epoch that only grows.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use serde_json::Value;
-use tokio::time::sleep;
 use weir_tests::files::{Scratch, copy_tree};
 use weir_tests::load::{Load, Shape};
-use weir_tests::node::{Node, Setup};
+use weir_tests::node::{Node, PATIENCE, Setup};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::s3::FakeS3;
 
@@ -37,8 +34,9 @@ async fn life(setup: &Setup, offset_ms: i64, load: &std::sync::Arc<Load>, rng: &
         load.verify(&address, rng).await?;
     }
     let epoch = epoch(&mut node).await;
+    let begin = load.history.now();
     let running = load.run(&address, rng);
-    sleep(Duration::from_millis(150)).await;
+    load.progress(begin, 50).await?;
     node.kill();
     load.history.died();
     running.stop().await;
@@ -99,12 +97,12 @@ async fn a_directory_of_another_cluster_is_refused() {
     let bucket = FakeS3::start(1).await;
     // The bucket belongs to the cluster of directory `a`.
     let mut a = bucket.setup(scratch.path("a")).start().await.unwrap();
-    a.terminate(Duration::from_secs(20)).await.unwrap();
+    a.terminate(PATIENCE).await.unwrap();
     // Directory `b` belongs to a cluster with a store of its own.
     let own =
         Setup::new(scratch.path("b")).flag("store", format!("file://{}", scratch.path("store").display()));
     let mut b = own.start().await.unwrap();
-    b.terminate(Duration::from_secs(20)).await.unwrap();
+    b.terminate(PATIENCE).await.unwrap();
     let keys = bucket.keys();
     let (status, said) = bucket.setup(scratch.path("b")).refused().await.unwrap();
     assert_eq!(status.code(), Some(3), "{said}");
@@ -131,8 +129,8 @@ async fn a_copied_directory_beside_the_original_does_not_serve_with_it() {
     assert_eq!(append(client.clone()).await.unwrap().status, 204);
     let mut two = bucket.setup(scratch.path("twin")).spawn().unwrap();
     // The twin seals what it knows of, or is refused. Whichever serves on, the other must not acknowledge any more.
-    let second = match two.ready(Duration::from_secs(15)).await {
-        Ok(addresses) => Some(weir_tests::client::Client::new(&addresses.client, Duration::from_secs(10))),
+    let second = match two.ready(PATIENCE).await {
+        Ok(addresses) => Some(weir_tests::client::Client::new(&addresses.client, PATIENCE)),
         Err(_refused) => None,
     };
     let Some(second) = second else { return };

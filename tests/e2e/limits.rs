@@ -1,17 +1,15 @@
 //! Limits of the service: said with their number, and nothing else is harmed.
 
-use std::time::Duration;
-
 use http::Method;
 use weir_tests::client::Client;
 use weir_tests::files::Scratch;
-use weir_tests::node::Setup;
+use weir_tests::node::{PATIENCE, Setup};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_more_streams_are_created_than_allowed() {
     let scratch = Scratch::new();
     let mut node = Setup::new(scratch.path("data")).flag("max-streams", "2").start().await.unwrap();
-    let client = Client::new(&node.addresses().await.unwrap().client, Duration::from_secs(10));
+    let client = Client::new(&node.addresses().await.unwrap().client, PATIENCE);
     let ask = async |method: Method, name: &str| {
         let target = format!("/v1/stream/{name}");
         let answer =

@@ -29,19 +29,19 @@ async fn bucket_away(kind: Outage) -> Result<()> {
     let mut node = setup.start().await?;
     let address = node.addresses().await?.client;
     let running = load.run(&address, &mut rng);
-    sleep(Duration::from_millis(300)).await;
+    load.progress(0, 100).await?;
 
     let since = Instant::now();
     bucket.set(Faults { outage: Some(kind), ..Faults::default() });
-    let reasons = node.unready(Duration::from_secs(20)).await.context("the bucket is away")?;
-    ensure!(reasons.contains("store"), "the reason does not name the store: {reasons}");
+    let why = node.unready_for(&["store"]).await.context("the bucket is away")?;
+    ensure!(why.starts_with("the store "), "the reason does not begin with the store: {why}");
     sleep(outage_time().saturating_sub(since.elapsed())).await;
     ensure!(node.try_exit()?.is_none(), "the node ended\n{}", node.log_tail());
 
     bucket.set(Faults::default());
     node.ready(PATIENCE).await.context("the bucket is back")?;
     // It serves on: load over it, before anything restarts.
-    sleep(Duration::from_millis(300)).await;
+    load.progress(load.history.now(), 100).await?;
     running.stop().await;
     load.touch_all(&address, &mut rng).await?;
     node.kill();

@@ -1,12 +1,9 @@
 //! SIGTERM: every request that reached the node is answered, the process exits in time, and nothing is left to recover.
 
-use std::time::Duration;
-
-use tokio::time::sleep;
 use weir_tests::files::Scratch;
 use weir_tests::history::Outcome;
 use weir_tests::load::{Load, Shape};
-use weir_tests::node::Setup;
+use weir_tests::node::{PATIENCE, Setup};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::s3::{FakeS3, Faults, Outage};
 
@@ -25,11 +22,11 @@ async fn sigterm_under_load_cuts_nobody_and_leaves_nothing_to_recover() {
         let address = node.addresses().await.unwrap().client;
         let begin = load.history.now();
         let running = load.run(&address, &mut rng);
-        sleep(Duration::from_millis(400)).await;
-        // Whatever began before this moment has left its client when the signal comes.
+        load.progress(begin, 100).await.unwrap();
+        // Whatever began before this moment has left its client when the signal comes: so much happened since.
         let mark = load.history.now();
-        sleep(Duration::from_millis(200)).await;
-        let status = node.terminate(Duration::from_secs(15)).await.unwrap();
+        load.progress(mark, 100).await.unwrap();
+        let status = node.terminate(PATIENCE).await.unwrap();
         load.history.died();
         running.stop().await;
         assert!(status.success(), "{status}");
@@ -72,10 +69,11 @@ async fn sigterm_with_a_hanging_bucket_exits_all_the_same_and_the_next_start_rec
     let mut node = setup.start().await.unwrap();
     let address = node.addresses().await.unwrap().client;
     let running = load.run(&address, &mut rng);
-    sleep(Duration::from_millis(300)).await;
+    load.progress(0, 100).await.unwrap();
     bucket.set(Faults { outage: Some(Outage::Hangs), ..Faults::default() });
-    sleep(Duration::from_millis(300)).await;
-    let status = node.terminate(Duration::from_secs(12)).await.unwrap();
+    let hangs = || async { Ok((bucket.unanswered() > 0).then_some(())) };
+    weir_tests::wait::until("a request that hangs", PATIENCE, hangs).await.unwrap();
+    let status = node.terminate(PATIENCE).await.unwrap();
     load.history.died();
     running.stop().await;
     assert!(status.success(), "{status}");
@@ -105,7 +103,7 @@ async fn records_of_a_deleted_stream_do_not_hold_up_a_stop() {
     let client = append_one(&mut node, "short").await;
     let gone = client.send(http::Method::DELETE, "/v1/stream/short", &[], "".into()).await.unwrap();
     assert_eq!(gone.status, 204);
-    assert!(node.terminate(Duration::from_secs(15)).await.unwrap().success());
+    assert!(node.terminate(PATIENCE).await.unwrap().success());
     let mut node = setup.start().await.unwrap();
     assert_eq!(recovered(&mut node).await, 0);
 }
@@ -118,7 +116,7 @@ async fn sessions_that_are_over_leave_no_wal_behind() {
         let mut node = setup.start().await.unwrap();
         append_one(&mut node, "kept").await;
         if round % 2 == 0 {
-            node.terminate(Duration::from_secs(15)).await.unwrap();
+            node.terminate(PATIENCE).await.unwrap();
         } else {
             node.kill();
         }
@@ -135,5 +133,5 @@ async fn sessions_that_are_over_leave_no_wal_behind() {
         // Only the session that serves may hold any.
         Ok((held.len() <= 1).then_some(()))
     };
-    weir_tests::wait::until("old WAL files to go", Duration::from_secs(20), held).await.unwrap();
+    weir_tests::wait::until("old WAL files to go", PATIENCE, held).await.unwrap();
 }

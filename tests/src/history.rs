@@ -209,6 +209,13 @@ impl History {
         Self { clock: AtomicU64::new(self.clock.load(Ordering::SeqCst)), account }
     }
 
+    /// How many changes that began at `since` or later are acknowledged.
+    pub fn acknowledged(&self, since: Time) -> usize {
+        let account = self.account.lock().unwrap();
+        let from = account.ops.partition_point(|op| op.began < since);
+        account.ops[from..].iter().filter(|op| op.acknowledged()).count()
+    }
+
     /// How many operations there are.
     pub fn len(&self) -> usize {
         self.account.lock().unwrap().ops.len()

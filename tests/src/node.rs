@@ -13,10 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::client::Client;
-use crate::wait;
 
-/// How long a start or a stop may take before a test calls it stuck.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// How long anything may take before a test calls it stuck: long, since it costs a passing run nothing and machines may
+/// be loaded.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary: `WEIR_BIN`, else the one that cargo built beside the test.
 pub fn binary() -> PathBuf {
@@ -180,25 +180,36 @@ impl Node {
         }
     }
 
-    /// Waits until `/readyz` says 503, and gives its reasons.
-    pub async fn unready(&mut self, deadline: Duration) -> Result<String> {
+    /// Waits until `/readyz` gives a reason with one of these codes, and gives its detail. Which of several reasons
+    /// comes first is chance.
+    pub async fn unready_for(&mut self, codes: &[&str]) -> Result<String> {
         let addresses = self.addresses().await?;
-        let poll = || async {
-            let (status, reasons) = readiness(&addresses.admin).await;
-            Ok((status == 503).then_some(reasons))
-        };
-        let waited = wait::until("the node to be unready", deadline, poll).await;
-        waited.with_context(|| format!("--- the node's last words ---\n{}", self.log_tail()))
+        let end = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let (_, said) = readiness(&addresses.admin).await;
+            let parsed: serde_json::Value = serde_json::from_str(&said).unwrap_or_default();
+            let mut reasons = parsed["reasons"].as_array().into_iter().flatten();
+            if let Some(reason) = reasons.find(|r| codes.iter().any(|code| r["code"] == *code)) {
+                return Ok(reason["detail"].as_str().unwrap_or_default().to_owned());
+            }
+            if let Some(status) = self.try_exit()? {
+                bail!("the node ended: {status}\n{}", self.log_tail());
+            }
+            if tokio::time::Instant::now() > end {
+                bail!("no reason among {codes:?} after {PATIENCE:?}: {said}\n{}", self.log_tail());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// A client for its streams.
     pub async fn client(&mut self) -> Result<Client> {
-        Ok(Client::new(&self.addresses().await?.client, Duration::from_secs(20)))
+        Ok(Client::new(&self.addresses().await?.client, PATIENCE))
     }
 
     /// A client for its admin listener.
     pub async fn admin(&mut self) -> Result<Client> {
-        Ok(Client::new(&self.addresses().await?.admin, Duration::from_secs(10)))
+        Ok(Client::new(&self.addresses().await?.admin, PATIENCE))
     }
 
     /// Sends a signal.
@@ -277,7 +288,7 @@ fn log_tail(log: &Path) -> String {
 
 /// `/readyz`: its status (0 if there is no answer) and what it says.
 pub async fn readiness(admin: &str) -> (u16, String) {
-    let client = Client::new(admin, Duration::from_secs(2));
+    let client = Client::new(admin, Duration::from_secs(5));
     match client.send(http::Method::GET, "/readyz", &[], bytes::Bytes::new()).await {
         Ok(answer) => (answer.status, String::from_utf8_lossy(&answer.body).into_owned()),
         Err(e) => (0, format!("{e:?}")),

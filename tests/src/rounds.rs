@@ -2,6 +2,7 @@
 //!
 //! A round begins with a verified node and ends with one: its history holds everything since the directory was made.
 
+use std::future::Future;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -50,10 +51,16 @@ impl Rounds {
 
     /// Load for a random time, and SIGKILL in the middle of it.
     pub async fn load_and_kill(&mut self) -> Result<()> {
+        let moment = sleep(Duration::from_millis(self.rng.between(50, 400)));
+        self.load_until_and_kill(moment).await
+    }
+
+    /// Load until `moment` comes, and SIGKILL in the middle of it.
+    pub async fn load_until_and_kill(&mut self, moment: impl Future<Output = ()>) -> Result<()> {
         let mut node = self.node.take().context("a round begins with a node")?;
         let address = node.addresses().await?.client;
         let running = self.load.run(&address, &mut self.rng);
-        sleep(Duration::from_millis(self.rng.between(50, 400))).await;
+        moment.await;
         node.kill();
         self.load.history.died();
         running.stop().await;

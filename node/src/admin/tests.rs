@@ -429,6 +429,6 @@ async fn a_listener_serves_and_stops_with_the_node() {
     let mut answer = vec![0; 4096];
     let n = connection.read(&mut answer).await.unwrap();
     assert!(answer[..n].starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", String::from_utf8_lossy(&answer[..n]));
-    tokio::time::timeout(Duration::from_secs(10), tasks.stop()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), tasks.stop()).await.unwrap();
     assert_eq!(connection.read(&mut answer).await.unwrap(), 0);
 }

@@ -31,7 +31,8 @@ use crate::tasks::Tasks;
 /// With these bytes a client says that it speaks HTTP/2.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// After a stop an idle connection stays open this long: a request may be under way to it.
+/// After a stop an idle connection stays open this long: a request may be under way to it. What has come when the time
+/// is over is still read: the waits below look at the connection first.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// How long a client may go on sending after its last answer. Closing on unread bytes resets the connection, and the
@@ -132,6 +133,7 @@ async fn first_bytes(stream: &mut TcpStream, app: &App) -> Option<(Bytes, bool)>
         sleep(QUIET).await;
     };
     let speaks_http2 = tokio::select! {
+        biased;
         read = timeout(app.limits.head_timeout, reading) => read.ok().flatten()?,
         () = told => return None,
     };
@@ -151,6 +153,7 @@ async fn one(io: Watched, app: &Arc<App>, verdict: Arc<Verdict>) {
         .serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
     tokio::select! {
+        biased;
         ended = &mut connection => return log(ended),
         () = async { stop.cancelled().await; sleep(QUIET).await } => {}
     }
@@ -177,6 +180,7 @@ async fn two(io: Watched, app: &Arc<App>, tasks: Tasks) {
         .serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
     tokio::select! {
+        biased;
         ended = &mut connection => return log(ended),
         () = async { stop.cancelled().await; sleep(QUIET).await } => {}
     }

@@ -17,7 +17,7 @@ mod connections;
 mod protocol;
 
 /// A hang is a failure after this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A node with a store of its own, and on a free port its clients' side under the limits of the test.
 struct Node {

@@ -126,7 +126,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -618,7 +618,7 @@ async fn a_read_index_is_as_new_as_the_call() {
         let reads: Vec<_> = (0..50)
             .map(|_| {
                 let node = node.clone();
-                spawn(async move { node.metadata.read_index(Duration::from_secs(5)).await })
+                spawn(async move { node.metadata.read_index(Duration::from_secs(60)).await })
             })
             .collect();
         for read in reads {

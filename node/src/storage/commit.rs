@@ -113,7 +113,7 @@ impl Draft {
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// The store did not take the object; try again, same bytes.
-    #[error("cannot upload segment {key}: {why}")]
+    #[error("the store has not taken segment {key}: {why}")]
     Upload {
         /// The object.
         key: String,
@@ -127,7 +127,7 @@ pub enum CommitError {
     #[error("cannot build a segment: {0}")]
     Build(#[from] BuildError),
     /// The metadata log did not decide; try again.
-    #[error("cannot commit segment {number}: {why}")]
+    #[error("the metadata log has not taken segment {number}: {why}")]
     Propose {
         /// The segment.
         number: u64,

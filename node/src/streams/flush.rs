@@ -16,6 +16,7 @@ use weir_api::StreamId;
 use super::Inner;
 use super::error::StreamError;
 use super::open::OpenStream;
+use super::trouble::SLOW;
 use crate::fault;
 use crate::metadata::command::{CommitOrigin, NewSegment, RangeOutcome};
 use crate::metadata::{ProposeError, command::Refusal};
@@ -197,6 +198,7 @@ async fn flush(inner: &Arc<Inner>, taken: Vec<DurableBatch>, number: u64) -> any
     let (cluster, session) = (inner.cluster, inner.session.clone());
     let built = inner.tasks.blocking(move || draft.build(cluster, session, number)).await??;
     let mut tries = 0;
+    let since = inner.clock.monotonic();
     let outcomes = loop {
         match store_and_commit(inner, &built, number, covered).await {
             Ok(outcomes) => break outcomes,
@@ -210,7 +212,10 @@ async fn flush(inner: &Arc<Inner>, taken: Vec<DurableBatch>, number: u64) -> any
                 return Err(e.into());
             }
             Err(e) => {
-                inner.readiness.set("segments", e.to_string());
+                // Every store fails now and then; who looks at readiness wants to know what lasts.
+                if since.elapsed() >= SLOW {
+                    inner.readiness.set("segments", e.to_string());
+                }
                 tracing::warn!(error = %e, tries, "segment not committed yet");
             }
         }

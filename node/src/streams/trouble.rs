@@ -17,7 +17,7 @@ const ASK: Duration = Duration::from_secs(5);
 /// For the answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(3);
 /// A put that fails or takes longer than this is trouble.
-const SLOW: Duration = Duration::from_secs(2);
+pub(super) const SLOW: Duration = Duration::from_secs(2);
 
 /// Runs until the node stops.
 pub(super) async fn run(inner: Arc<Inner>) -> anyhow::Result<()> {

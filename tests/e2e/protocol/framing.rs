@@ -1,10 +1,8 @@
 //! Conflicting framing: two lengths, or a length and chunks, end the connection and reach no stream.
 
-use std::time::Duration;
-
 use http::Method;
 use weir_tests::files::Scratch;
-use weir_tests::node::Setup;
+use weir_tests::node::{PATIENCE, Setup};
 use weir_tests::raw;
 
 /// What follows each conflicting head: were it read as a request, a stream would appear.
@@ -37,7 +35,7 @@ async fn conflicting_framing_closes_the_connection() {
     for (what, rest) in CONFLICTS {
         let head = "POST /v1/stream/framed HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n";
         let request = format!("{head}{rest}{SMUGGLED}");
-        match raw::until_closed(&address, request.as_bytes(), Duration::from_secs(10)).await {
+        match raw::until_closed(&address, request.as_bytes(), PATIENCE).await {
             // Closing without a word is fine; an answer must be one refusal.
             Ok(answer) if answer.is_empty() => {}
             Ok(answer) if answer.starts_with("HTTP/1.1 4") && answer.matches("HTTP/1.1 ").count() == 1 => {}
@@ -62,11 +60,11 @@ async fn a_chunked_body_is_appended_whole() {
     let head = "POST /v1/stream/chunked HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n\
                 Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let whole = format!("{head}3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
-    let answer = raw::until_closed(&address, whole.as_bytes(), Duration::from_secs(10)).await.unwrap();
+    let answer = raw::until_closed(&address, whole.as_bytes(), PATIENCE).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
     for broken in ["3\r\nabcd\r\n0\r\n\r\n", "x\r\nabc\r\n0\r\n\r\n", "ffffffffffffffffff\r\nabc"] {
         let request = format!("{head}{broken}");
-        let answer = raw::until_closed(&address, request.as_bytes(), Duration::from_secs(10)).await.unwrap();
+        let answer = raw::until_closed(&address, request.as_bytes(), PATIENCE).await.unwrap();
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{broken:?}: {answer}");
     }
     let read = client.send(Method::GET, "/v1/stream/chunked", &[], "".into()).await.unwrap();

@@ -12,13 +12,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use anyhow::Result;
 use tokio::task::JoinSet;
 
 use crate::client::Client;
-use crate::history::History;
+use crate::history::{History, Time};
+use crate::node::PATIENCE;
 use crate::record::Record;
 use crate::recorded::Recorded;
 use crate::rng::Rng;
+use crate::wait;
 use slot::Slot;
 
 /// How much load.
@@ -45,7 +48,7 @@ impl Default for Shape {
             connections: 6,
             long_polls: 2,
             deadline: Duration::from_secs(10),
-            patience: Duration::from_secs(20),
+            patience: PATIENCE,
             delete_one_in: 150,
             large: 100_000,
         }
@@ -100,6 +103,12 @@ impl Load {
             workers.spawn(async move { load.follow(&client, rng, &stop).await });
         }
         Running { stop, workers }
+    }
+
+    /// Waits until `n` changes that began at `since` or later are acknowledged.
+    pub async fn progress(&self, since: Time, n: usize) -> Result<()> {
+        let done = || async { Ok((self.history.acknowledged(since) >= n).then_some(())) };
+        wait::until(&format!("{n} acknowledged changes"), PATIENCE, done).await
     }
 
     fn record(&self, rng: &mut Rng) -> Record {

@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ struct Shared {
     /// Puts that take effect after their answer.
     late: Mutex<JoinSet<()>>,
     puts: Mutex<u64>,
+    /// Requests that an outage left without an answer.
+    unanswered: AtomicU64,
     /// What was done to which key, for a failure's message.
     journal: Mutex<Vec<String>>,
     since: Instant,
@@ -61,6 +64,7 @@ impl FakeS3 {
             rng: Mutex::new(Rng::new(seed)),
             late: Mutex::default(),
             puts: Mutex::new(0),
+            unanswered: AtomicU64::new(0),
             journal: Mutex::default(),
             since: Instant::now(),
         });
@@ -122,6 +126,11 @@ impl FakeS3 {
     /// Every change so far, a line each.
     pub fn journal(&self) -> String {
         self.shared.journal.lock().unwrap().join("\n")
+    }
+
+    /// How many requests an outage has left without an answer.
+    pub fn unanswered(&self) -> u64 {
+        self.shared.unanswered.load(Ordering::SeqCst)
     }
 
     /// How many puts have come.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -27,7 +28,10 @@ pub(super) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> A
     match outage {
         Some(Outage::Errors) => return error(StatusCode::SERVICE_UNAVAILABLE, "SlowDown"),
         Some(Outage::Cuts) => return Err(cut()),
-        Some(Outage::Hangs) => std::future::pending().await,
+        Some(Outage::Hangs) => {
+            shared.unanswered.fetch_add(1, Ordering::SeqCst);
+            std::future::pending().await
+        }
         None => {}
     }
     if let Some(pause) = pause {

@@ -6,6 +6,7 @@ use http::Method;
 
 use super::{FakeS3, Faults, Outage};
 use crate::client::{Answer, Client, Failure};
+use crate::node::PATIENCE;
 
 struct Bucket {
     fake: FakeS3,
@@ -83,7 +84,7 @@ async fn each_fault_does_what_it_says() {
     b.fake.set(Faults { late: 1000, ..Faults::default() });
     assert_eq!(b.put_if_absent("/late", "x").await, 500);
     let stored = || async { Ok(b.fake.get("late")) };
-    crate::wait::until("the late put", Duration::from_secs(5), stored).await.unwrap();
+    crate::wait::until("the late put", PATIENCE, stored).await.unwrap();
     b.fake.set(Faults { outage: Some(Outage::Errors), ..Faults::default() });
     assert_eq!(b.put_if_absent("/outage", "x").await, 503);
     b.fake.set(Faults { outage: Some(Outage::Cuts), ..Faults::default() });
