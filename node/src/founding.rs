@@ -4,8 +4,6 @@
 //! used with the bucket of another; a founding directory stays provisional until it has read its own uid in the
 //! bucket, and until then nobody is served. Pure decision in [`decide`], steps in `run`.
 
-use std::time::Duration;
-
 use weir_api::{ClusterUid, NodeId, RaftId};
 
 use crate::clock;
@@ -14,12 +12,10 @@ use crate::fault;
 use crate::metadata::command::{Answer, Command};
 use crate::metadata::{Metadata, ProposeError};
 use crate::readiness::Readiness;
+use crate::storage::answered::{NoAnswer, until_answered};
 use crate::storage::cluster_file::{ClusterFile, ClusterFileError};
-use crate::storage::store::Store;
+use crate::storage::store::{Store, StoreError};
 use crate::tasks::Tasks;
-
-/// How often the store is asked again while it does not answer.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// Why this process belongs nowhere.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +35,22 @@ pub enum FoundingError {
     /// The node stopped first.
     #[error("stopped before the cluster was founded")]
     Stopped,
+}
+
+impl From<NoAnswer<ClusterFileError>> for FoundingError {
+    fn from(e: NoAnswer<ClusterFileError>) -> Self {
+        match e {
+            NoAnswer::Stopped => Self::Stopped,
+            NoAnswer::Refused(e) => Self::Bucket(e),
+        }
+    }
+}
+
+fn unanswered(e: ClusterFileError) -> Result<StoreError, ClusterFileError> {
+    match e {
+        ClusterFileError::Store(e) => Ok(e),
+        e @ ClusterFileError::Damaged(_) => Err(e),
+    }
 }
 
 /// What the configuration says.
@@ -138,7 +150,8 @@ pub async fn begin(
     readiness: &Readiness,
 ) -> Result<DirIdentity, FoundingError> {
     let own = dir.identity()?;
-    let bucket = until_answered(tasks, readiness, || ClusterFile::read(store)).await?;
+    let bucket =
+        until_answered(tasks, readiness, async || ClusterFile::read(store).await, unanswered).await?;
     match decide(own.as_ref(), bucket.as_ref(), wanted)? {
         Decision::Continue(identity) => Ok(identity),
         Decision::Found => {
@@ -179,7 +192,8 @@ pub async fn finish(
     if identity.provisional {
         fault::point("founding.log_founded");
         let ours = ClusterFile::new(identity.cluster, wanted.identity.clone());
-        let read = until_answered(tasks, readiness, || ours.write_and_read(store)).await?;
+        let write_and_read = async || ours.write_and_read(store).await;
+        let read = until_answered(tasks, readiness, write_and_read, unanswered).await?;
         if read.uid != identity.cluster {
             return Err(FoundingError::Foreign(format!(
                 "another process has founded cluster {} in this store meanwhile: remove this data directory, which \
@@ -192,30 +206,6 @@ pub async fn finish(
         dir.set_identity(&identity)?;
     }
     Ok(identity)
-}
-
-async fn until_answered<T, F, Fut>(tasks: &Tasks, readiness: &Readiness, ask: F) -> Result<T, FoundingError>
-where
-    F: Fn() -> Fut,
-    Fut: Future<Output = Result<T, ClusterFileError>>,
-{
-    loop {
-        match ask().await {
-            Ok(answer) => {
-                readiness.clear("store");
-                return Ok(answer);
-            }
-            Err(ClusterFileError::Store(e)) => {
-                tracing::warn!(error = %e, "the store does not answer");
-                readiness.set("store", format!("the store does not answer: {e}"));
-            }
-            Err(e) => return Err(FoundingError::Bucket(e)),
-        }
-        tokio::select! {
-            () = tasks.stopping().cancelled() => return Err(FoundingError::Stopped),
-            () = tokio::time::sleep(RETRY) => {}
-        }
-    }
 }
 
 #[cfg(test)]

@@ -7,31 +7,31 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
 use crate::clock::Clock;
 use crate::config::{ConfigError, ServeConfig};
 use crate::data_dir::{DataDir, DataDirError};
-use crate::founding::{self, FoundingError, Wanted};
-use crate::http::{self, App, HttpLimits};
-use crate::metadata::{Metadata, MetadataConfig, ProposeError};
+use crate::founding::FoundingError;
+use crate::http::HttpLimits;
+use crate::metadata::{Metadata, ProposeError};
 use crate::net::{self, TcpListener};
 use crate::readiness::Readiness;
-use crate::session::{self, Identity, Keeper, Lease, SessionError};
-use crate::storage::probe::{self, ProbeError};
-use crate::storage::reader::SegmentReader;
-use crate::storage::recovery::{FIRST_RECOVERY_SEGMENT, Recovery};
+use crate::session::{self, SessionError};
 use crate::storage::store::Store;
-use crate::storage::sweep::Sweep;
-use crate::storage::wal::{self, WalLimits};
+use crate::storage::wal::WalLimits;
 use crate::streams::{self, Streams};
 use crate::tasks::Tasks;
+
+mod start;
+
+use start::{Common, Life, Member, Records, serve_clients, stream_parts};
 
 /// Why a node ended other than by being asked to. Each says what the caller should do.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +119,7 @@ pub struct Node {
     addresses: Addresses,
     /// Told first at a shutdown: no new connections, answers for those in flight.
     http_stop: CancellationToken,
-    http_done: tokio::sync::oneshot::Receiver<()>,
+    http_done: oneshot::Receiver<()>,
     /// Told before the session is ended by this process's own wish.
     leaving: CancellationToken,
     /// Keeps the directory locked.
@@ -179,144 +179,31 @@ impl Node {
     pub async fn start(config: ServeConfig, doors: Doors, tasks: Tasks) -> Result<Self, RunError> {
         let Doors { clock, store } = doors;
         let readiness = Readiness::new(clock.clone());
-        let dir = DataDir::open(&config.data_dir)?;
-        let listeners = bind(&config).await?;
+        let common = Common { config, clock, tasks, readiness };
+        let dir = DataDir::open(&common.config.data_dir)?;
+        let listeners = bind(&common.config).await?;
         let addresses = listeners.addresses()?;
-        readiness.set("starting", "the node is starting");
+        common.readiness.set("starting", "the node is starting");
 
         let admin_slot = admin::Slot::default();
-        admin::serve(listeners.admin, &config, admin_slot.clone(), readiness.clone(), &tasks)?;
+        let Common { config, readiness, tasks, .. } = &common;
+        admin::serve(listeners.admin, config, admin_slot.clone(), readiness.clone(), tasks)?;
         dir.replace("addresses.json", &serde_json::to_vec(&addresses).map_err(anyhow::Error::from)?)?;
 
-        let store = match store {
-            Some(store) => store,
-            None => Store::open(&config.store, config.s3.clone()).map_err(anyhow::Error::from)?,
-        };
-        probe_store(&store, &tasks, &readiness).await?;
-        let wanted = Wanted {
-            node: config.node_id.clone(),
-            may_found: config.bootstrap,
-            identity: config.cluster_identity.clone(),
-            adopt: config.adopt_cluster_uid,
-            size: config.cluster_size,
-        };
-        let identity = founding::begin(&dir, &store, &wanted, &tasks, &readiness).await?;
-        if !identity.provisional && !dir.has_metadata_log() {
-            return Err(RunError::Foreign(format!(
-                "{} is missing or empty: the metadata log was lost, and founding another would lose every stream. \
-                 Restore the data directory",
-                dir.metadata_log().display()
-            )));
-        }
-        let mut metadata_config =
-            MetadataConfig::new(dir.path().join("metadata"), identity.raft_id, identity.provisional);
-        metadata_config.snapshot_log_bytes = config.snapshot_log_bytes;
-        // What stays behind a snapshot is meant to be less than what cuts one.
-        let half = usize::try_from(config.snapshot_log_bytes / 2).unwrap_or(usize::MAX);
-        metadata_config.log_cache_bytes = metadata_config.log_cache_bytes.min(half);
-        let metadata = Metadata::start(metadata_config, &tasks, &clock).await.map_err(anyhow::Error::from)?;
-        let identity =
-            founding::finish(&dir, identity, &store, &metadata, &wanted, &tasks, &readiness).await?;
-
-        let me = Identity {
-            node: config.node_id.clone(),
-            raft_id: identity.raft_id,
-            incarnation: config.incarnation.clone(),
-            http_url: config.advertised_url(addresses.client),
-            peer_address: config.advertised_peer(addresses.peer),
-            slots: config.slots,
-        };
-        let session = session::register(&me, &metadata, &clock, &tasks, &readiness, dir.path()).await?;
-        let lease = Lease::new(config.lease);
-        let leaving = CancellationToken::new();
-        let keeper = Keeper {
-            session: session.clone(),
-            lease: lease.clone(),
-            metadata: metadata.clone(),
-            clock: clock.clone(),
-            tasks: tasks.clone(),
-            readiness: readiness.clone(),
-            data_dir: dir.path().to_owned(),
-            leaving: leaving.clone(),
-        };
-        // Who is served finds the lease held.
-        keeper.heartbeat(config.lease).await;
-        tasks.spawn_vital("session", keeper.run());
-
-        let generation = 0;
-        let wal_store = wal::open(&store, generation, identity.cluster, &tasks);
-        let reader = SegmentReader::new(store.clone(), config.cache_bytes);
-        let recovered = Arc::new(AtomicU64::new(0));
-        let counted = recovered.clone();
-        admin_slot.metrics().counter(
-            "recovered_sessions",
-            "Sessions that this process recovered",
-            move || counted.load(Ordering::Relaxed),
-        );
-        let recovery = Recovery {
-            tasks: tasks.clone(),
-            clock: clock.clone(),
-            metadata: metadata.clone(),
-            cluster: identity.cluster,
-            session: session.clone(),
-            store: store.clone(),
-            generation,
-            wal_store: wal_store.clone(),
-            reader: reader.clone(),
-            readiness: readiness.clone(),
-            lease: config.lease,
-            segment_bytes: config.segment_bytes,
-            recovered,
-            next_segment: AtomicU64::new(FIRST_RECOVERY_SEGMENT),
-        };
-        tasks.spawn_vital("recovery", recovery.run());
-        let sweep = Sweep {
-            tasks: tasks.clone(),
-            clock: clock.clone(),
-            metadata: metadata.clone(),
-            session: session.clone(),
-            store: store.clone(),
-            generation,
-            wal_store: wal_store.clone(),
-        };
-        tasks.spawn_vital("sweep", sweep.run());
-        let streams = Streams::start(streams::Parts {
-            tasks: tasks.clone(),
-            clock: clock.clone(),
-            metadata: metadata.clone(),
-            cluster: identity.cluster,
-            session: session.clone(),
-            lease,
-            store,
-            generation,
-            wal_store,
-            reader: reader.clone(),
-            readiness: readiness.clone(),
-            limits: stream_limits(&config),
-            wal_limits: wal_limits(&config),
-        })
-        .await?;
-        watch_seal(&tasks, streams.clone(), dir.path().to_owned());
+        let member = Member::find(&common, &dir, store).await?;
+        let life = Life::begin(&common, &dir, &member, addresses).await?;
+        let session = life.session.clone();
+        let (metadata, leaving) = (member.metadata.clone(), life.leaving.clone());
+        let records = Records::open(&common, &member, &life, &admin_slot);
+        let reader = records.reader.clone();
+        let streams = Streams::start(stream_parts(&common, member, life, records)).await?;
+        watch_seal(&common.tasks, streams.clone(), dir.path().to_owned());
 
         admin_slot.fill_with(admin_sources(&metadata, &streams));
         admin_slot.watch(metadata.clone(), streams.clone(), reader);
-        let http_stop = CancellationToken::new();
-        let app = App::new(
-            streams.clone(),
-            http_limits(&config),
-            config.public_url.clone(),
-            clock.clone(),
-            http_stop.clone(),
-        )
-        .counting(admin_slot.metrics().clone());
-        let (http_ended, http_done) = tokio::sync::oneshot::channel();
-        let serving = http::serve(listeners.client, Arc::new(app), tasks.clone());
-        tasks.spawn(async move {
-            serving.await;
-            // Nobody waits for it unless the node stops in order.
-            http_ended.send(()).ok();
-        });
-        serve_peers(listeners.peer, &tasks);
+        let (http_stop, http_done) = serve_clients(&common, listeners.client, &streams, &admin_slot);
+        serve_peers(listeners.peer, &common.tasks);
+        let Common { readiness, tasks, .. } = common;
         readiness.clear("starting");
         tracing::info!(client = %addresses.client, admin = %addresses.admin, %session, "serving");
         Ok(Self { tasks, streams, metadata, readiness, addresses, http_stop, http_done, leaving, dir })
@@ -398,27 +285,6 @@ async fn bind(config: &ServeConfig) -> anyhow::Result<Listeners> {
         peer: net::bind(config.peer_listen).await?,
         admin: net::bind(config.admin_listen).await?,
     })
-}
-
-/// A store that does not answer is waited for; one that lacks a property is refused.
-async fn probe_store(store: &Store, tasks: &Tasks, readiness: &Readiness) -> Result<(), RunError> {
-    loop {
-        match probe::probe(store).await {
-            Ok(()) => {
-                readiness.clear("store");
-                return Ok(());
-            }
-            Err(ProbeError::Store(e)) => {
-                tracing::warn!(error = %e, "the store does not answer");
-                readiness.set("store", format!("the store does not answer: {e}"));
-            }
-            Err(unfit) => return Err(RunError::StoreUnfit(unfit.to_string())),
-        }
-        tokio::select! {
-            () = tasks.stopping().cancelled() => return Err(FoundingError::Stopped.into()),
-            () = tokio::time::sleep(Duration::from_millis(500)) => {}
-        }
-    }
 }
 
 fn stream_limits(config: &ServeConfig) -> streams::Limits {

@@ -7,7 +7,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::tasks::Tasks;
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// After a stop an idle connection stays open this long: a request may be under way to it. What has come when the time
-/// is over is still read: the waits below look at the connection first.
+/// is over is still read: [`until_ended`] looks at the connection first.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// How long a client may go on sending after its last answer. Closing on unread bytes resets the connection, and the
@@ -141,7 +141,7 @@ async fn first_bytes(stream: &mut TcpStream, app: &App) -> Option<(Bytes, bool)>
 }
 
 async fn one(io: Watched, app: &Arc<App>, verdict: Arc<Verdict>) {
-    let (served, stop, grace) = (AtomicU64::new(0), app.stop.clone(), app.limits.shutdown_grace);
+    let served = AtomicU64::new(0);
     let service = service_fn(|request| {
         let refused = verdict.on(served.fetch_add(1, Ordering::Relaxed));
         async move { Ok::<_, Infallible>(handle(app, request, refused).await) }
@@ -151,21 +151,10 @@ async fn one(io: Watched, app: &Arc<App>, verdict: Arc<Verdict>) {
         .header_read_timeout(app.limits.head_timeout)
         .max_header_size(app.limits.max_head)
         .serve_connection(TokioIo::new(io), service);
-    let mut connection = pin!(connection);
-    tokio::select! {
-        biased;
-        ended = &mut connection => return log(ended),
-        () = async { stop.cancelled().await; sleep(QUIET).await } => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    match timeout(grace, connection).await {
-        Ok(ended) => log(ended),
-        Err(_late) => tracing::warn!("a connection was cut: its request outlasted the shutdown's grace"),
-    }
+    until_ended(pin!(connection), |c| c.graceful_shutdown(), app).await;
 }
 
 async fn two(io: Watched, app: &Arc<App>, tasks: Tasks) {
-    let (stop, grace) = (app.stop.clone(), app.limits.shutdown_grace);
     let max_head = u32::try_from(app.limits.max_head).unwrap_or(u32::MAX);
     let service = service_fn(|request| {
         let app = app.clone();
@@ -178,14 +167,22 @@ async fn two(io: Watched, app: &Arc<App>, tasks: Tasks) {
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .serve_connection(TokioIo::new(io), service);
-    let mut connection = pin!(connection);
+    until_ended(pin!(connection), |c| c.graceful_shutdown(), app).await;
+}
+
+/// Drives a connection until it ends; after a stop it is told to take no more requests and gets a grace for those that
+/// it has.
+async fn until_ended<C>(mut connection: Pin<&mut C>, finish: impl FnOnce(Pin<&mut C>), app: &App)
+where
+    C: Future<Output = Result<(), hyper::Error>>,
+{
     tokio::select! {
         biased;
         ended = &mut connection => return log(ended),
-        () = async { stop.cancelled().await; sleep(QUIET).await } => {}
+        () = async { app.stop.cancelled().await; sleep(QUIET).await } => {}
     }
-    connection.as_mut().graceful_shutdown();
-    match timeout(grace, connection).await {
+    finish(connection.as_mut());
+    match timeout(app.limits.shutdown_grace, connection).await {
         Ok(ended) => log(ended),
         Err(_late) => tracing::warn!("a connection was cut: its requests outlasted the shutdown's grace"),
     }

@@ -1,5 +1,6 @@
 //! Records in object storage: WAL, segments, reads, recovery.
 
+pub mod answered;
 pub mod cache;
 pub mod cluster_file;
 pub mod commit;
