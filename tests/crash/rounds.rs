@@ -1,5 +1,7 @@
 //! SIGKILL at random moments under mixed load: in service, in recovery, and with a bucket on a bad day.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 use weir_tests::files::Scratch;
@@ -11,6 +13,9 @@ use weir_tests::s3::{FakeS3, Faults};
 
 /// Rounds after which a new directory begins: histories grow, and checks with them.
 const PER_DIRECTORY: u64 = 20;
+
+/// What a round may take on average.
+const ROUND: Duration = Duration::from_millis(1500);
 
 /// This test's share, in percent, of all rounds.
 fn share(percent: u64) -> u64 {
@@ -32,13 +37,7 @@ async fn run(rounds: u64, kills: Kills, bad_day: bool) -> Result<()> {
         let verdict = directory(n, &kills, bad_day, rng.fork(), &mut tally).await;
         verdict.with_context(|| format!("in round {}; replay with WEIR_SEED={seed}", tally.rounds))?;
     }
-    println!(
-        "{} rounds, {:.2} s on average, {:.2} s at most",
-        tally.rounds,
-        tally.total.as_secs_f64() / tally.rounds as f64,
-        tally.longest.as_secs_f64()
-    );
-    Ok(())
+    tally.report(ROUND)
 }
 
 async fn directory(n: u64, kills: &Kills, bad_day: bool, mut rng: Rng, tally: &mut Tally) -> Result<()> {

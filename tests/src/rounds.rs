@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tokio::time::{Instant, sleep};
 
 use crate::load::{Load, Shape};
@@ -88,6 +88,16 @@ impl Rounds {
     }
 }
 
+/// Above so many tasks per core, times say nothing of the node: the crash suite by itself makes about one.
+const BUSY: f64 = 1.75;
+
+/// The system's load average of the last minute, per core.
+fn load_per_core() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(f64::MAX);
+    load / std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64
+}
+
 /// How many rounds, and how long they took.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -103,5 +113,22 @@ impl Tally {
         self.rounds += 1;
         self.longest = self.longest.max(took);
         self.total += took;
+    }
+
+    /// Prints mean and maximum, and holds the mean to `bound`.
+    ///
+    /// Not the maximum, which is the machine's as much as the node's; and not while the machine has more to do than
+    /// this: a mean over hundreds of rounds grows by what the rounds wait for, or by what else runs.
+    pub fn report(&self, bound: Duration) -> Result<()> {
+        let mean = self.total.div_f64(self.rounds.max(1) as f64);
+        let load = load_per_core();
+        let (rounds, most) = (self.rounds, self.longest.as_secs_f64());
+        println!("{rounds} rounds, {:.2} s on average, {most:.2} s at most", mean.as_secs_f64());
+        if load > BUSY {
+            println!("{load:.1} tasks per core want to run: the bound of {bound:?} is not held against the node");
+            return Ok(());
+        }
+        ensure!(mean <= bound, "a round takes {mean:?} on average, {bound:?} is the bound");
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
+use futures::future::try_join_all;
 
 use super::Load;
 use super::slot::{Belief, Slot};
@@ -18,16 +19,18 @@ impl Load {
     /// Everything that a client may still hold the node to. Fails with each broken promise.
     pub async fn verify(&self, address: &str, rng: &mut Rng) -> Result<()> {
         let client = self.recorded(address);
-        for slot in &self.slots {
-            self.settle(&client, slot).await?;
-        }
-        for slot in &self.slots {
-            self.ask_again(&client, slot, rng).await?;
-            // Everything now and then, else a part: what is older was read before.
-            let from = if rng.one_in(4) { 0 } else { rng.below(slot.verified.load(Ordering::Relaxed) + 1) };
-            read_back(&client, slot, from).await?;
-        }
+        // Side by side: over a slow bucket most of a round is waiting.
+        let slots = self.slots.iter().map(|slot| self.reckon(&client, slot, rng.fork()));
+        try_join_all(slots).await?;
         self.judge()
+    }
+
+    async fn reckon(&self, client: &Recorded, slot: &Slot, mut rng: Rng) -> Result<()> {
+        self.settle(client, slot).await?;
+        self.ask_again(client, slot, &mut rng).await?;
+        // Everything now and then, else a part: what is older was read before.
+        let from = if rng.one_in(4) { 0 } else { rng.below(slot.verified.load(Ordering::Relaxed) + 1) };
+        read_back(client, slot, from).await
     }
 
     /// Every open stream takes an append, within a time: none is stuck.
