@@ -107,6 +107,8 @@ pub struct ServeConfig {
     pub lease: Duration,
     /// Wait of a long-poll.
     pub long_poll_timeout: Duration,
+    /// About how long an event stream lasts.
+    pub sse_lifetime: Duration,
     /// Bound of everything else in a request.
     pub request_timeout: Duration,
     /// From SIGTERM to exit.
@@ -121,6 +123,8 @@ pub struct ServeConfig {
     pub max_streams: u64,
     /// At this node.
     pub max_open_streams: u64,
+    /// At this node.
+    pub max_connections: u64,
     /// At this node.
     pub max_waiters: u64,
     /// Per stream.
@@ -255,6 +259,7 @@ fn typed(s: &Sources, s3: S3Env) -> Result<ServeConfig, ConfigError> {
         node_timeout: s.value("node-timeout", |t| units::duration(t, "1s", "10m"))?,
         lease: s.value("lease", |t| units::duration(t, "500ms", "5m"))?,
         long_poll_timeout: s.value("long-poll-timeout", |t| units::duration(t, "10ms", "10m"))?,
+        sse_lifetime: s.value("sse-lifetime", |t| units::duration(t, "100ms", "1d"))?,
         request_timeout: s.value("request-timeout", |t| units::duration(t, "100ms", "1h"))?,
         shutdown_grace: s.value("shutdown-grace", |t| units::duration(t, "100ms", "1h"))?,
         idle_release: s.value("idle-release", |t| units::duration(t, "100ms", "7d"))?,
@@ -262,6 +267,7 @@ fn typed(s: &Sources, s3: S3Env) -> Result<ServeConfig, ConfigError> {
         max_read_chunk: s.value("max-read-chunk", |t| units::size(t, "1KiB", "64MiB"))?,
         max_streams: s.value("max-streams", |t| units::count(t, 1, 100_000_000))?,
         max_open_streams: s.value("max-open-streams", |t| units::count(t, 1, 10_000_000))?,
+        max_connections: s.value("max-connections", |t| units::count(t, 1, 1_000_000))?,
         max_waiters: s.value("max-waiters", |t| units::count(t, 1, 1_000_000))?,
         max_producers: narrow(s.value("max-producers", |t| units::count(t, 1, 1_000_000))?),
         wal_interval: s.optional("wal-interval", |t| units::duration(t, "0ms", "10s"))?,

@@ -13,7 +13,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
@@ -34,6 +34,32 @@ pub struct OperationLabels {
     pub operation: &'static str,
 }
 
+/// Of readers who wait for more.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LiveLabels {
+    /// `long-poll` or `sse`.
+    pub kind: &'static str,
+}
+
+/// How a live reader reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LiveKind {
+    /// One answer.
+    LongPoll,
+    /// An event stream.
+    Sse,
+}
+
+/// Counts one live reader for as long as it is held.
+#[derive(Debug)]
+pub struct LiveReader(Gauge);
+
+impl Drop for LiveReader {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Latency;
 
@@ -51,6 +77,7 @@ impl MetricConstructor<Histogram> for Latency {
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     request_seconds: Family<OperationLabels, Histogram, Latency>,
+    live_readers: Family<LiveLabels, Gauge>,
     registry: Arc<Mutex<Registry>>,
 }
 
@@ -66,9 +93,15 @@ impl Default for Metrics {
             Unit::Seconds,
             request_seconds.clone(),
         );
+        let live_readers = Family::default();
+        registry.register(
+            "live_readers",
+            "Readers who wait for more, by how they read",
+            live_readers.clone(),
+        );
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The program", version);
-        Self { requests, request_seconds, registry: Arc::new(Mutex::new(registry)) }
+        Self { requests, request_seconds, live_readers, registry: Arc::new(Mutex::new(registry)) }
     }
 }
 
@@ -77,6 +110,17 @@ impl Metrics {
     pub fn request(&self, operation: &'static str, status: u16, took: Duration) {
         self.requests.get_or_create(&RequestLabels { operation, status }).inc();
         self.request_seconds.get_or_create(&OperationLabels { operation }).observe(took.as_secs_f64());
+    }
+
+    /// Counts a live reader.
+    pub fn live_reader(&self, kind: LiveKind) -> LiveReader {
+        let kind = match kind {
+            LiveKind::LongPoll => "long-poll",
+            LiveKind::Sse => "sse",
+        };
+        let gauge = self.live_readers.get_or_create(&LiveLabels { kind }).clone();
+        gauge.inc();
+        LiveReader(gauge)
     }
 
     /// Registers a value that goes up and down, asked for at each scrape. `name` carries its unit, as `_bytes`.
@@ -165,12 +209,16 @@ mod tests {
         let m = Metrics::default();
         m.request("append", 204, Duration::from_millis(3));
         m.request("append", 204, Duration::from_millis(3));
+        drop(m.live_reader(LiveKind::Sse));
+        let _kept = m.live_reader(LiveKind::LongPoll);
         m.gauge("wal_backlog_bytes", "Not yet in segments", || 1.5);
         m.counter("wal_puts", "Objects put", || 7);
         let text = m.text();
         for line in [
             "weir_http_requests_total{operation=\"append\",status=\"204\"} 2",
             "weir_http_request_seconds_count{operation=\"append\"} 2",
+            "weir_live_readers{kind=\"sse\"} 0",
+            "weir_live_readers{kind=\"long-poll\"} 1",
             "weir_wal_backlog_bytes 1.5",
             "weir_wal_puts_total 7",
         ] {

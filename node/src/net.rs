@@ -9,6 +9,21 @@ use std::time::Duration;
 
 pub use tokio::net::{TcpListener, TcpStream};
 
+/// Raises this process's limit on open files as far as the system lets it, and says what it is then.
+pub fn raise_descriptor_limit() -> u64 {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let wanted = rustix::process::Rlimit { current: limit.maximum, ..limit };
+        match setrlimit(Resource::Nofile, wanted) {
+            Ok(()) => limit.current = limit.maximum,
+            Err(error) => tracing::warn!(%error, "the limit on open files stays as it is"),
+        }
+    }
+    // None means no limit.
+    limit.current.unwrap_or(u64::MAX)
+}
+
 /// A listening socket. The error says which address.
 #[allow(clippy::disallowed_methods, reason = "this is the door")]
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {

@@ -316,12 +316,25 @@ fn http_limits(config: &ServeConfig) -> HttpLimits {
     HttpLimits {
         max_body: config.max_body,
         max_read_chunk: whole(config.max_read_chunk),
+        max_connections: whole(connections(config.max_connections)),
         max_waiters: whole(config.max_waiters),
         long_poll: config.long_poll_timeout,
+        sse_lifetime: config.sse_lifetime,
         request_timeout: config.request_timeout,
         shutdown_grace: config.shutdown_grace / 2,
         ..HttpLimits::default()
     }
+}
+
+/// As many connections as wanted, if the limit on open files has room for them and for the node's own files.
+fn connections(wanted: u64) -> u64 {
+    const OWN_FILES: u64 = 1_024;
+    let limit = net::raise_descriptor_limit();
+    let room = limit - (limit / 4).min(OWN_FILES);
+    if room < wanted {
+        tracing::info!(wanted, room, "the limit on open files bounds the connections");
+    }
+    wanted.min(room)
 }
 
 /// What the admin listener asks of the parts.

@@ -145,8 +145,11 @@ pub(super) const SETTINGS: &[Setting] = &[
     row(LIMITS, "max-streams", "N", Number, Is("1000000"), "Streams in the cluster, 1 to 100000000; above it 429"),
     row(LIMITS, "max-open-streams", "N", Number, Is("200000"),
         "Streams open at this node at once, 1 to 10000000; above it 429"),
-    row(LIMITS, "max-waiters", "N", Number, Is("10000"),
-        "Long-polls waiting at this node at once, 1 to 1000000; above it 429"),
+    row(LIMITS, "max-connections", "N", Number, Is("20000"),
+        "Client connections at once, 1 to 1000000, and never more than the system's limit on open files leaves room \
+         for; more wait to be accepted"),
+    row(LIMITS, "max-waiters", "N", Number, Is("15000"),
+        "Live readers at this node at once, long-polls that wait and event streams, 1 to 1000000; above it 503"),
     row(LIMITS, "max-producers", "N", Number, Is("4096"),
         "Idempotent producers remembered per stream, 1 to 1000000; above it 429"),
 
@@ -156,6 +159,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         "How long after its last answered heartbeat a node may claim to be current, 500ms to 5m; with 10 % added it \
          must stay below --node-timeout"),
     row(TIMES, "long-poll-timeout", "TIME", Text, Is("30s"), "How long a long-poll waits, 10ms to 10m"),
+    row(TIMES, "sse-lifetime", "TIME", Text, Is("60s"),
+        "About how long an event stream lasts before its client is to come again, 100ms to 1d; each lasts up to a \
+         fifth more or less, so that clients do not come back together"),
     row(TIMES, "request-timeout", "TIME", Text, Is("30s"),
         "How long a request may take besides the wait of a long-poll, 100ms to 1h"),
     row(TIMES, "shutdown-grace", "TIME", Text, Is("25s"),

@@ -1,34 +1,54 @@
 //! Bodies: what a response sends, and how a request's is taken in.
 //!
-//! Invariant: a response's length is known before its first byte; a request body takes no more than the limit, no
+//! Invariant: a response's length is known before its first byte, unless it is a live one; a request body takes no more than the limit, no
 //! longer than its time, and no more memory than this node sets aside for all bodies together. Called by every verb.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::Stream;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::Reject;
 
-/// A response's body: parts sent as they are, one after another.
+/// A response's body.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// All of it is here.
+    Known(Parts),
+    /// It is made as the client takes it.
+    Live(Live),
+}
+
+/// Parts sent as they are, one after another.
 #[derive(Debug, Default)]
-pub(crate) struct Body {
+pub(crate) struct Parts {
     first: Bytes,
     rest: VecDeque<Bytes>,
     left: u64,
 }
 
+/// Bytes to come.
+pub(crate) struct Live(Pin<Box<dyn Stream<Item = Bytes> + Send>>);
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Live")
+    }
+}
+
 impl Body {
     /// No bytes.
     pub(crate) fn empty() -> Self {
-        Self::default()
+        Self::Known(Parts::default())
     }
 
     /// Bytes of the program.
@@ -39,14 +59,19 @@ impl Body {
     /// Parts, none of them copied.
     pub(crate) fn parts(parts: VecDeque<Bytes>) -> Self {
         let left = parts.iter().map(|p| p.len() as u64).sum();
-        Self { first: Bytes::new(), rest: parts, left }
+        Self::Known(Parts { first: Bytes::new(), rest: parts, left })
+    }
+
+    /// Whatever the stream brings, until it ends.
+    pub(crate) fn live(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
+        Self::Live(Live(Box::pin(stream)))
     }
 }
 
 impl From<Bytes> for Body {
     fn from(first: Bytes) -> Self {
         let left = first.len() as u64;
-        Self { first, rest: VecDeque::new(), left }
+        Self::Known(Parts { first, rest: VecDeque::new(), left })
     }
 }
 
@@ -62,28 +87,37 @@ impl HttpBody for Body {
 
     fn poll_frame(
         self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let this = self.get_mut();
-        loop {
-            let part = std::mem::take(&mut this.first);
-            if !part.is_empty() {
-                this.left -= part.len() as u64;
-                return Poll::Ready(Some(Ok(Frame::data(part))));
-            }
-            match this.rest.pop_front() {
-                Some(next) => this.first = next,
-                None => return Poll::Ready(None),
-            }
-        }
+        let next = match self.get_mut() {
+            Self::Known(parts) => parts.next(),
+            Self::Live(live) => ready!(live.0.as_mut().poll_next(cx)),
+        };
+        Poll::Ready(next.map(|part| Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        matches!(self, Self::Known(parts) if parts.left == 0)
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        match self {
+            Self::Known(parts) => SizeHint::with_exact(parts.left),
+            Self::Live(_) => SizeHint::default(),
+        }
+    }
+}
+
+impl Parts {
+    fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let part = std::mem::take(&mut self.first);
+            if !part.is_empty() {
+                self.left -= part.len() as u64;
+                return Some(part);
+            }
+            self.first = self.rest.pop_front()?;
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Live reads: long-poll, and the cursor that keeps caches from looping.
+//! Long-polls, and the cursor that keeps caches from looping (event streams are in `sse`).
 //!
 //! Invariant: who waits is counted and bounded; a waiter is answered when data comes, the stream closes, its time is
 //! over, or the node stops. Cursors need no state, so any node may answer the next request. Called by `read`.
@@ -15,6 +15,7 @@ use super::headers::names;
 use super::paths::ReadQuery;
 use super::{App, Received, read};
 use crate::clock;
+use crate::metrics::LiveKind;
 use crate::streams::{ReadChunk, ReadFrom, StreamName};
 
 /// 2024-10-09T00:00:00Z, where the protocol begins to count.
@@ -27,7 +28,8 @@ const MAX_JITTER_S: u64 = 3600;
 pub(super) fn cursor(wall_ms: u64, client: Option<u64>, random: u64) -> u64 {
     let now = wall_ms.saturating_sub(CURSOR_EPOCH_MS) / (CURSOR_INTERVAL_S * 1000);
     match client {
-        Some(theirs) if theirs >= now => {
+        // What could not be exceeded is not from here.
+        Some(theirs) if theirs >= now && theirs < u64::MAX / 2 => {
             let jitter_s = 1 + random % MAX_JITTER_S;
             theirs.saturating_add(jitter_s.div_ceil(CURSOR_INTERVAL_S))
         }
@@ -43,18 +45,26 @@ pub(super) async fn long_poll(
 ) -> Result<Response<Body>, Reject> {
     let app = r.app;
     let found = match app.waiters.try_acquire() {
-        Ok(_place) => wait(app, name, query.from()).await?,
+        Ok(_place) => {
+            let _counted = app.metrics.live_reader(LiveKind::LongPoll);
+            wait(app, name, query.from()).await?
+        }
         // No place to wait, but what is there already needs none.
         Err(_full) => {
             let read = app.streams.read(name, query.from(), app.limits.max_read_chunk);
             let found = app.reading(read).await?;
             if found.parts.is_empty() && !found.closed {
-                return Err(Reject::Busy("as many long-polls wait at this node as it allows"));
+                return Err(Reject::Busy("as many live readers are at this node as it allows"));
             }
             found
         }
     };
-    let mut response = if found.parts.is_empty() { nothing(&found) } else { read::chunk(r, found) };
+    let mut response = match query.from() {
+        _ if found.parts.is_empty() => nothing(&found),
+        // What came after "now" is not what comes after the next one's: no cache may keep it.
+        ReadFrom::Now => read::news(found),
+        ReadFrom::Start | ReadFrom::At(_) => read::chunk(r, found),
+    };
     let next = cursor(app.clock.wall_ms(), query.cursor, clock::random_u64());
     response.headers_mut().insert(names::STREAM_CURSOR, next.into());
     Ok(response)

@@ -19,8 +19,10 @@ mod paths;
 mod read;
 mod serve;
 mod socket;
+mod sse;
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{
@@ -61,10 +63,14 @@ pub struct HttpLimits {
     pub max_uri: usize,
     /// Connections at a time; more wait in the system's queue.
     pub max_connections: usize,
-    /// Long-polls waiting at a time.
+    /// Live readers at a time: long-polls that wait, and event streams.
     pub max_waiters: usize,
     /// How long a long-poll waits.
     pub long_poll: Duration,
+    /// About how long an event stream lasts.
+    pub sse_lifetime: Duration,
+    /// Silence after which an event stream shows that it is alive.
+    pub sse_keep_alive: Duration,
     /// For a request's line and fields to arrive; an idle connection is closed after as long.
     pub head_timeout: Duration,
     /// For a request's body to arrive; a second more for every 64 KiB of it.
@@ -85,9 +91,12 @@ impl Default for HttpLimits {
             max_read_chunk: 1 << 20,
             max_head: 32 << 10,
             max_uri: 8 << 10,
-            max_connections: 10_000,
+            max_connections: 20_000,
             max_waiters: 100_000,
             long_poll: Duration::from_secs(30),
+            sse_lifetime: Duration::from_secs(60),
+            // Proxies give up on silence after 30 or 60 s.
+            sse_keep_alive: Duration::from_secs(15),
             head_timeout: Duration::from_secs(75),
             body_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(30),
@@ -105,7 +114,8 @@ pub struct App {
     clock: Clock,
     /// Cancelled when no more requests are to be taken.
     stop: CancellationToken,
-    waiters: Semaphore,
+    waiters: Arc<Semaphore>,
+    shelves: sse::Shelves,
     bodies: Budget,
     metrics: Metrics,
 }
@@ -120,10 +130,20 @@ impl App {
         clock: Clock,
         stop: CancellationToken,
     ) -> Self {
-        let waiters = Semaphore::new(limits.max_waiters.min(Semaphore::MAX_PERMITS));
+        let waiters = Arc::new(Semaphore::new(limits.max_waiters.min(Semaphore::MAX_PERMITS)));
         let bodies = Budget::new(limits.max_bodies);
         let metrics = Metrics::default();
-        Self { streams, limits, public_url, clock, stop, waiters, bodies, metrics }
+        Self {
+            streams,
+            limits,
+            public_url,
+            clock,
+            stop,
+            waiters,
+            shelves: sse::Shelves::default(),
+            bodies,
+            metrics,
+        }
     }
 
     /// Counts requests there.
@@ -187,7 +207,8 @@ async fn handle(app: &App, request: Request<Incoming>, refused: Option<Framing>)
     };
     let mut response = answered.unwrap_or_else(Reject::into_response);
     if head.version <= Version::HTTP_11 {
-        let closing = app.stop.is_cancelled() || !settled(&head, &mut body, &response).await;
+        let (status, closes) = (response.status(), response.headers().contains_key(CONNECTION));
+        let closing = app.stop.is_cancelled() || !settled(&head, &mut body, status, closes).await;
         if closing {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -213,15 +234,15 @@ fn operation(head: &request::Parts) -> &'static str {
     }
 }
 
-/// Whether the connection's next request begins where this one's answer leaves the client.
-async fn settled(head: &request::Parts, body: &mut Incoming, response: &Response<Body>) -> bool {
+/// Whether the connection's next request begins where this one's answer leaves the client. `closes`: the answer says
+/// that none follows.
+async fn settled(head: &request::Parts, body: &mut Incoming, status: StatusCode, closes: bool) -> bool {
     let takes_body = matches!(head.method, Method::POST | Method::PUT);
-    if hyper::body::Body::is_end_stream(body) || (takes_body && response.status().is_success()) {
+    if hyper::body::Body::is_end_stream(body) || (takes_body && status.is_success()) {
         return true;
     }
     // A client that waits for `100 Continue` may or may not send its body after an error.
-    let unsure =
-        response.headers().contains_key(CONNECTION) || head.headers.contains_key(http::header::EXPECT);
+    let unsure = closes || head.headers.contains_key(http::header::EXPECT);
     !unsure && body::drain(body, DRAIN_BYTES, DRAIN_TIME).await
 }
 

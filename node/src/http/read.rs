@@ -10,7 +10,7 @@ use super::body::Body;
 use super::error::Reject;
 use super::headers::{self, names};
 use super::paths::{Live, ReadQuery};
-use super::{Received, json, live};
+use super::{Received, json, live, sse};
 use crate::metadata::command::Expiry;
 use crate::streams::{ReadChunk, ReadFrom, StreamInfo, StreamName};
 
@@ -25,13 +25,10 @@ pub(super) async fn get(r: &Received<'_>, name: &StreamName) -> Result<Response<
             let from = query.from();
             let read = r.app.streams.read(name, from, r.app.limits.max_read_chunk);
             let read = r.app.reading(read).await?;
-            if from == ReadFrom::Now { Ok(tail(read)) } else { Ok(chunk(r, read)) }
+            if from == ReadFrom::Now { Ok(news(read)) } else { Ok(chunk(r, read)) }
         }
         Live::LongPoll => live::long_poll(r, name, &query).await,
-        Live::Sse => {
-            let why = "server-sent events are not available in this version: use live=long-poll";
-            Err(Reject::NotImplemented { field: "live", why })
-        }
+        Live::Sse => sse::follow(r, name, &query).await,
     }
 }
 
@@ -69,9 +66,10 @@ pub(super) async fn delete(r: &Received<'_>, name: &StreamName) -> Result<Respon
     Ok(response)
 }
 
-/// `offset=now`: where the tail is, and nothing else.
-fn tail(read: ReadChunk) -> Response<Body> {
-    let mut response = Response::new(content(&read.info, vec![]));
+/// `offset=now`: where the tail is, and what a wait brought beyond it. Never cached, so it has no tag.
+pub(super) fn news(mut read: ReadChunk) -> Response<Body> {
+    let parts = std::mem::take(&mut read.parts);
+    let mut response = Response::new(content(&read.info, parts));
     let out = response.headers_mut();
     out.reserve(12);
     progress(out, &read);

@@ -66,6 +66,8 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, tasks: Tasks) {
             Err(e) => pause(&e).await,
         }
     }
+    // Whoever waits at a tail is answered, and every event stream ends.
+    app.streams.leave();
     // Clients that are connected already and wait to be accepted would be reset.
     while let Ok(place) = places.clone().try_acquire_owned()
         && let Some(Ok((stream, _peer))) = listener.accept().now_or_never()

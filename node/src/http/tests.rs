@@ -15,6 +15,7 @@ use crate::tasks::Tasks;
 
 mod connections;
 mod protocol;
+mod sse;
 
 /// A hang is a failure after this long.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -109,14 +109,22 @@ impl WalSink for Sink {
     fn durable(&self, batch: DurableBatch) {
         let Some(inner) = self.inner.upgrade() else { return };
         let mut last: Option<Arc<OpenStream>> = None;
+        let mut news: Vec<Arc<OpenStream>> = Vec::new();
         for frame in &batch.frames {
             // Neighbouring frames are often of one stream.
             if last.as_ref().is_none_or(|s| s.id != frame.stream) {
                 last = inner.registry.by_id(frame.stream);
             }
-            if let Some(stream) = &last {
-                stream.on_durable(frame);
+            if let Some(stream) = &last
+                && stream.on_durable(frame)
+            {
+                news.push(stream.clone());
             }
+        }
+        // One wake-up for all that a batch brings a stream.
+        for stream in news {
+            stream.announced();
+            inner.wakes.records(&stream.signal);
         }
         inner.backlog.push(batch, inner.clock.since_boot());
     }

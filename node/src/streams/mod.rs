@@ -6,11 +6,13 @@
 //!
 //! One idea a file: `log` decides on an append, `open` is one open stream, `registry` knows which are open,
 //! `ownership` opens, releases and deletes, `create` and `read` are the operations, `flush` moves records to segments,
+//! `follow` is a live reader's place, `signal` and `wakes` are how it hears of news,
 //! `notices` and `trouble` tell the log and `/readyz` what nobody waits for.
 
 mod create;
 pub mod error;
 mod flush;
+mod follow;
 pub mod log;
 pub mod name;
 mod notices;
@@ -18,7 +20,9 @@ mod open;
 mod ownership;
 mod read;
 mod registry;
+mod signal;
 mod trouble;
+mod wakes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +33,12 @@ use weir_api::{ClusterUid, Offset, SessionId, StreamId};
 
 pub use create::{CreateSpec, Created};
 pub use error::StreamError;
+pub use follow::{Claim, Follower, Look};
 pub use log::{Append, Appended};
 pub use name::StreamName;
 pub use open::OpenStream;
 pub use read::{ReadChunk, ReadFrom};
+pub(crate) use registry::Weaks;
 
 use crate::clock::Clock;
 use crate::metadata::Metadata;
@@ -133,6 +139,7 @@ pub(crate) struct Inner {
     registry: Registry,
     backlog: Backlog,
     notices: notices::Notices,
+    wakes: wakes::Wakes,
     /// Cancelled when the node begins to leave: waiting readers are answered.
     leaving: CancellationToken,
 }
@@ -209,11 +216,13 @@ impl Streams {
                 registry: Registry::default(),
                 backlog: Backlog::default(),
                 notices: notices::Notices::default(),
+                wakes: wakes::Wakes::default(),
                 leaving: CancellationToken::new(),
             }
         });
         inner.tasks.spawn_vital("flusher", flush::run(inner.clone()));
         inner.tasks.spawn_vital("notices", notices::run(inner.clone()));
+        inner.tasks.spawn_vital("wakes", wakes::run(inner.clone()));
         inner.tasks.spawn_vital("trouble", trouble::run(inner.clone()));
         Ok(Self { inner })
     }
@@ -246,6 +255,7 @@ impl Streams {
     /// Answers everyone who waits at a tail, now and from now on.
     pub fn leave(&self) {
         self.inner.leaving.cancel();
+        self.inner.registry.wake_all();
     }
 
     /// Flushes and releases every stream. `Err` says what remains.

@@ -9,31 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use weir_api::{Offset, StreamEpoch, StreamId};
 
 use super::error::StreamError;
 use super::log::{Append, Appended, StreamLog, Verdict};
+use super::signal::Signal;
 use crate::metadata::command::StreamConfig;
 use crate::metadata::state;
 use crate::storage::record::{Dedupe, Frame, Intro, Payload};
 use crate::storage::tail::TailBuffer;
 use crate::storage::wal::{Ticket, Wal, WalBusy};
-
-/// Wakes whoever follows a stream: at new durable records, at closing, when it opens, moves or goes.
-#[derive(Debug, Default)]
-pub(super) struct Signal(Notify);
-
-impl Signal {
-    /// Completes at the next wake-up after it was first polled or enabled.
-    pub(super) fn next(&self) -> tokio::sync::futures::Notified<'_> {
-        self.0.notified()
-    }
-
-    pub(super) fn wake(&self) {
-        self.0.notify_waiters();
-    }
-}
 
 /// What is fixed while a stream is open.
 #[derive(Debug)]
@@ -73,6 +58,8 @@ struct Core {
     /// The WAL of this session has the stream's name and configuration.
     introduced: bool,
     last_used: Duration,
+    /// Followers were not told of the newest durable records yet.
+    unannounced: bool,
 }
 
 /// What readers may see.
@@ -141,6 +128,7 @@ impl OpenStream {
             committed_dedupe: dedupe,
             introduced: false,
             last_used: now,
+            unannounced: false,
         };
         Self {
             id,
@@ -229,16 +217,20 @@ impl OpenStream {
         }
     }
 
-    /// Told by the WAL, in order, once `frame` is durable.
-    pub(super) fn on_durable(&self, frame: &Frame) {
-        {
-            let mut core = self.core.lock();
-            core.durable.end = frame.end();
-            core.durable.closed |= frame.closes;
-            core.durable.born |= frame.births;
-            core.tail.mark_durable(frame.end());
-        }
-        self.signal.wake();
+    /// Told by the WAL, in order, once `frame` is durable. `true`: it is the first since [`Self::announced`], which
+    /// has to follow.
+    pub(super) fn on_durable(&self, frame: &Frame) -> bool {
+        let mut core = self.core.lock();
+        core.durable.end = frame.end();
+        core.durable.closed |= frame.closes;
+        core.durable.born |= frame.births;
+        core.tail.mark_durable(frame.end());
+        !std::mem::replace(&mut core.unannounced, true)
+    }
+
+    /// Followers are told of what is durable now.
+    pub(super) fn announced(&self) {
+        self.core.lock().unannounced = false;
     }
 
     /// Dedupe state as of the last commit.

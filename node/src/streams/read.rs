@@ -84,7 +84,8 @@ impl Streams {
         };
         while chunk.is_empty() && !chunk.closed {
             let signal = self.inner.registry.signal(chunk.info.id);
-            let more = signal.next();
+            let _counted = signal.follow();
+            let more = signal.news();
             tokio::pin!(more);
             more.as_mut().enable();
             // What came between the read and the enabling would wake nobody.
@@ -104,7 +105,7 @@ impl Streams {
 }
 
 impl Inner {
-    async fn read(
+    pub(super) async fn read(
         self: &Arc<Self>,
         name: &StreamName,
         from: ReadFrom,

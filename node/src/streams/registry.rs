@@ -10,7 +10,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, RwLock};
 use weir_api::StreamId;
 
-use super::open::{OpenStream, Signal};
+use super::open::OpenStream;
+use super::signal::Signal;
 
 /// See the file.
 #[derive(Debug, Default)]
@@ -59,6 +60,11 @@ impl Registry {
         self.signals.get(id)
     }
 
+    /// Wakes every follower of every stream.
+    pub(super) fn wake_all(&self) {
+        self.signals.all().iter().for_each(|signal| signal.wake());
+    }
+
     /// Held while a stream is opened, released or deleted.
     pub(super) fn gate(&self, id: StreamId) -> Arc<tokio::sync::Mutex<()>> {
         self.gates.get(id)
@@ -67,7 +73,7 @@ impl Registry {
 
 /// Values that live as long as somebody holds them.
 #[derive(Debug)]
-struct Weaks<T>(Mutex<WeaksInner<T>>);
+pub(crate) struct Weaks<T>(Mutex<WeaksInner<T>>);
 
 #[derive(Debug)]
 struct WeaksInner<T> {
@@ -83,7 +89,12 @@ impl<T> Default for Weaks<T> {
 }
 
 impl<T: Default> Weaks<T> {
-    fn get(&self, id: StreamId) -> Arc<T> {
+    fn all(&self) -> Vec<Arc<T>> {
+        self.0.lock().map.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The stream's value: the one that others hold, or a new one.
+    pub(crate) fn get(&self, id: StreamId) -> Arc<T> {
         let mut inner = self.0.lock();
         if let Some(value) = inner.map.get(&id).and_then(Weak::upgrade) {
             return value;
