@@ -4,7 +4,7 @@
 //! simulated or shifted clock is seen by all of it. Waiting is tokio's; it follows the runtime's clock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use weir_api::Nonce;
@@ -14,17 +14,26 @@ use weir_api::Nonce;
 pub struct Clock {
     /// Added to the system's wall clock: tests set a node's clock back or forward through this door.
     wall_offset_ms: Arc<AtomicI64>,
+    /// Added to the time since boot: tests let time pass through this door.
+    boot_offset_ms: Arc<AtomicU64>,
 }
 
 impl Clock {
     /// The system's clock with `offset_ms` added to wall time.
     pub fn with_wall_offset_ms(offset_ms: i64) -> Self {
-        Self { wall_offset_ms: Arc::new(AtomicI64::new(offset_ms)) }
+        Self { wall_offset_ms: Arc::new(AtomicI64::new(offset_ms)), ..Self::default() }
     }
 
     /// Moves wall time from now on.
     pub fn shift_wall_ms(&self, by: i64) {
         self.wall_offset_ms.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Lets so much time have passed, on the wall clock and since boot, but not on the clock that measures waits.
+    pub fn pass(&self, time: Duration) {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.boot_offset_ms.fetch_add(ms, Ordering::Relaxed);
+        self.shift_wall_ms(i64::try_from(ms).unwrap_or(i64::MAX));
     }
 
     /// Wall time, milliseconds since 1970. Goes wherever the administrator sets it; never used for ordering.
@@ -41,7 +50,8 @@ impl Clock {
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let secs = u64::try_from(t.tv_sec).unwrap_or(0);
         let nanos = u32::try_from(t.tv_nsec).unwrap_or(0);
-        Duration::new(secs, nanos)
+        let passed = Duration::from_millis(self.boot_offset_ms.load(Ordering::Relaxed));
+        Duration::new(secs, nanos).saturating_add(passed)
     }
 
     /// Monotonic time for measuring how long something took.

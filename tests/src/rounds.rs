@@ -125,7 +125,9 @@ impl Tally {
         let (rounds, most) = (self.rounds, self.longest.as_secs_f64());
         println!("{rounds} rounds, {:.2} s on average, {most:.2} s at most", mean.as_secs_f64());
         if load > BUSY {
-            println!("{load:.1} tasks per core want to run: the bound of {bound:?} is not held against the node");
+            println!(
+                "{load:.1} tasks per core want to run: the bound of {bound:?} is not held against the node"
+            );
             return Ok(());
         }
         ensure!(mean <= bound, "a round takes {mean:?} on average, {bound:?} is the bound");

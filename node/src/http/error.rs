@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::body::Body;
 use super::framing::Framing;
 use super::headers::{self, names};
-use crate::streams::StreamError;
 use crate::streams::name::NameError;
+use crate::streams::{ForkError, StreamError};
 
 /// Seconds after which a client may try again when this node is at one of its own limits.
 const BUSY_RETRY_S: u32 = 1;
@@ -44,13 +44,6 @@ pub(crate) enum Reject {
     Control,
     /// Not a method of streams.
     Method,
-    /// A part of the protocol that is not built yet.
-    NotImplemented {
-        /// The header or parameter that asks for it.
-        field: &'static str,
-        /// What is missing.
-        why: &'static str,
-    },
     /// The body is over the limit.
     TooLarge {
         /// The limit, bytes.
@@ -171,7 +164,6 @@ impl Reject {
                 Parts::new(S::METHOD_NOT_ALLOWED, "streams know GET, HEAD, POST, PUT, DELETE and OPTIONS")
                     .header(ALLOW, METHODS)
             }
-            Self::NotImplemented { field, why } => Parts::new(S::NOT_IMPLEMENTED, why).field(field),
             Self::TooLarge { max } => too_large(max).closing(),
             Self::BodyTimeout => {
                 Parts::new(S::REQUEST_TIMEOUT, "the request body did not arrive in time; nothing was done")
@@ -221,7 +213,7 @@ fn stream(error: StreamError) -> Parts {
         StreamError::Gone => Parts::new(S::GONE, detail),
         StreamError::ConfigMismatch => Parts::new(
             S::CONFLICT,
-            "the stream exists with another content type, expiry or closed state; PUT repeats only what it was created with",
+            "the stream exists with another content type, expiry, closed state or fork source; PUT repeats only what it was created with",
         ),
         StreamError::TypeMismatch { expected: _ } => Parts::new(S::CONFLICT, detail).field("Content-Type"),
         StreamError::Closed { next } => Parts::new(S::CONFLICT, detail)
@@ -239,6 +231,7 @@ fn stream(error: StreamError) -> Parts {
         StreamError::Invalid(_) => Parts::new(S::BAD_REQUEST, detail).field("body"),
         StreamError::TooLarge { max } => too_large(max),
         StreamError::BeforeStart { start: _ } => Parts::new(S::GONE, detail).field("offset"),
+        StreamError::Fork(error) => fork(&error, detail),
         StreamError::Limit(_) => Parts::new(S::TOO_MANY_REQUESTS, detail).header(RETRY_AFTER, LIMIT_RETRY_S),
         StreamError::Unavailable { why, retry_after_s } => {
             Parts::new(S::SERVICE_UNAVAILABLE, why).header(RETRY_AFTER, retry_after_s.max(1))
@@ -248,6 +241,19 @@ fn stream(error: StreamError) -> Parts {
             "the outcome is not known: the request may or may not have taken effect. Only an idempotent producer may repeat it blindly",
         ),
     }
+}
+
+fn fork(error: &ForkError, detail: String) -> Parts {
+    use StatusCode as S;
+    let (status, field) = match error {
+        ForkError::SourceMissing => (S::NOT_FOUND, "Stream-Forked-From"),
+        ForkError::SourceDeleted => (S::CONFLICT, "Stream-Forked-From"),
+        ForkError::TypeMismatch { expected: _ } => (S::CONFLICT, "Content-Type"),
+        ForkError::BeyondTail { tail: _ } => (S::BAD_REQUEST, "Stream-Fork-Offset"),
+        ForkError::SubBeyondTail { left: _ } => (S::BAD_REQUEST, "Stream-Fork-Sub-Offset"),
+        ForkError::TooManyExtents { extents: _, max: _ } => (S::CONFLICT, "Stream-Fork-Offset"),
+    };
+    Parts::new(status, detail).field(field)
 }
 
 /// The form that the protocol gives errors of control requests.

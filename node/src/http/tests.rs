@@ -14,6 +14,8 @@ use crate::run;
 use crate::tasks::Tasks;
 
 mod connections;
+mod expiry;
+mod forks;
 mod protocol;
 mod sse;
 
@@ -26,6 +28,8 @@ struct Node {
     stop: CancellationToken,
     tasks: Tasks,
     node: run::Node,
+    /// The node's.
+    clock: Clock,
     _dir: tempfile::TempDir,
 }
 
@@ -33,15 +37,17 @@ impl Node {
     async fn start(change: impl FnOnce(&mut HttpLimits)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let tasks = Tasks::default();
-        let node = run::Node::start(config_in(dir.path()), run::Doors::default(), tasks.clone()).await;
+        let clock = Clock::default();
+        let doors = run::Doors { clock: clock.clone(), ..run::Doors::default() };
+        let node = run::Node::start(config_in(dir.path()), doors, tasks.clone()).await;
         let node = node.expect("the node starts");
         let mut limits = HttpLimits { long_poll: Duration::from_millis(100), ..HttpLimits::default() };
         change(&mut limits);
         let listener = net::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a free port");
         let (address, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-        let app = App::new(node.streams().clone(), limits, None, Clock::default(), stop.clone());
+        let app = App::new(node.streams().clone(), limits, None, clock.clone(), stop.clone());
         tasks.spawn(serve(listener, Arc::new(app), tasks.clone()));
-        Self { address, stop, tasks, node, _dir: dir }
+        Self { address, stop, tasks, node, clock, _dir: dir }
     }
 
     async fn client(&self) -> Client {

@@ -271,7 +271,8 @@ pub enum Command {
         /// Streams and their new deadlines, milliseconds since 1970.
         touches: Vec<(StreamId, u64)>,
     },
-    /// Ends streams whose deadline has passed by the proposer's clock and by the log's time.
+    /// Ends streams whose deadline has passed by the proposer's clock and by the log's time. For the session that has
+    /// a stream open, which knows of every touch, that is the recorded deadline without the tenth on top.
     Expire {
         /// Each with the epoch it is open at at the proposer, or `None` if it is not open.
         streams: Vec<(StreamId, Option<StreamEpoch>)>,
@@ -295,8 +296,10 @@ pub enum Command {
         name: Arc<str>,
         /// The fork's configuration.
         config: StreamConfig,
-        /// Created closed.
+        /// Created closed. With `unborn` the close rides on the birth's record instead.
         closed: bool,
+        /// First bytes of its own follow in the WAL; until then the fork is 404 to all but its PUT.
+        unborn: bool,
     },
     /// Forgets segments that nothing has referred to for the grace period; their objects may be deleted then.
     Sweep {

@@ -62,7 +62,8 @@ fn check_stream(state: &State, id: StreamId, s: &Stream) -> Result<(), String> {
         ensure!(f.source < id && state.streams.contains_key(&f.source), "stream {id}: its source is gone");
     }
     if s.unborn_since_ms.is_some() {
-        ensure!(s.committed.0 == 0 && s.forked_from.is_none() && s.forks == 0, "unborn {id} has records");
+        let begins = s.forked_from.as_ref().map_or(0, |f| f.at.0);
+        ensure!(s.committed.0 == begins && s.forks == 0, "unborn {id} has records or forks of its own");
     }
     if s.tombstone {
         let bare = s.extents.is_empty()

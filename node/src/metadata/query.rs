@@ -103,4 +103,12 @@ impl StreamConfig {
             Expiry::At(ms) => Some(ms),
         }
     }
+
+    /// When a stream ends that was not touched since the touch that gave it this deadline.
+    pub fn end_from(&self, deadline_ms: u64) -> u64 {
+        match self.expiry {
+            Expiry::Never | Expiry::At(_) => deadline_ms,
+            Expiry::Ttl(seconds) => deadline_ms.saturating_sub(seconds.saturating_mul(1000) / 10),
+        }
+    }
 }

@@ -10,6 +10,7 @@ use weir_api::{Offset, StreamId};
 
 use super::error::StreamError;
 use super::flush::proposal_failed;
+use super::fork::ForkSpec;
 use super::log::Append;
 use super::name::StreamName;
 use super::open::Birth;
@@ -18,6 +19,7 @@ use super::{Inner, StreamInfo, Streams};
 use crate::fault;
 use crate::metadata::ProposeError;
 use crate::metadata::command::{Answer, Command, Refusal, StreamConfig};
+use crate::metadata::state::State;
 use crate::storage::record::Payload;
 
 /// What to create.
@@ -40,8 +42,40 @@ pub struct Created {
     pub info: StreamInfo,
 }
 
+/// What a PUT wants under a name.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    Plain(&'a CreateSpec),
+    Fork(&'a ForkSpec),
+}
+
+impl Wanted<'_> {
+    /// Whether the stream was created by such a request, its closed state aside. That never changes.
+    fn is(&self, state: &State, id: StreamId) -> bool {
+        let Some(stream) = state.stream(id) else { return false };
+        match self {
+            Self::Plain(spec) => stream.forked_from.is_none() && stream.config.same_as(&spec.config),
+            Self::Fork(spec) => spec.is(state, stream),
+        }
+    }
+
+    fn closed(&self) -> bool {
+        match self {
+            Self::Plain(spec) => spec.closed,
+            Self::Fork(spec) => spec.closed,
+        }
+    }
+
+    fn first(&self) -> Option<&Payload> {
+        match self {
+            Self::Plain(spec) => spec.first.as_ref(),
+            Self::Fork(spec) => spec.first.as_ref(),
+        }
+    }
+}
+
 /// How one look at the name ended.
-enum Step {
+pub(super) enum Step {
     Finished(Created),
     LookAgain,
 }
@@ -53,20 +87,30 @@ impl Streams {
     pub async fn create(&self, name: &StreamName, spec: CreateSpec) -> Result<Created, StreamError> {
         let inner = self.inner.clone();
         let name = name.clone();
-        self.inner.to_the_end(async move { inner.create(&name, &spec).await }).await
+        self.inner.to_the_end(async move { inner.create(&name, Wanted::Plain(&spec)).await }).await
     }
 }
 
 impl Inner {
-    async fn create(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Created, StreamError> {
+    pub(super) async fn create(
+        self: &Arc<Self>,
+        name: &StreamName,
+        wanted: Wanted<'_>,
+    ) -> Result<Created, StreamError> {
         for _ in 0..ATTEMPTS {
             let step = match self.metadata.read(|state| look(state, name.as_str())) {
-                Named::Missing => self.create_new(name, spec).await?,
-                Named::Tombstone => return Err(StreamError::ConfigMismatch),
-                Named::Known(id, stream, _) if stream.unborn_since_ms.is_some() => {
-                    self.create_unborn(id, spec).await?
+                Named::Missing => match wanted {
+                    Wanted::Plain(spec) => self.create_new(name, spec).await?,
+                    Wanted::Fork(spec) => self.fork_new(name, spec).await?,
+                },
+                Named::Tombstone if self.is_tombstone(name).await? => {
+                    return Err(StreamError::ConfigMismatch);
                 }
-                Named::Known(..) => self.create_existing(name, spec).await?,
+                Named::Tombstone => Step::LookAgain,
+                Named::Known(id, stream, _) if stream.unborn_since_ms.is_some() => {
+                    self.create_unborn(id, wanted).await?
+                }
+                Named::Known(..) => self.create_existing(name, wanted).await?,
             };
             if let Step::Finished(created) = step {
                 return Ok(created);
@@ -76,12 +120,7 @@ impl Inner {
     }
 
     async fn create_new(self: &Arc<Self>, name: &StreamName, spec: &CreateSpec) -> Result<Step, StreamError> {
-        let max = self.limits.max_streams;
-        if self.metadata.read(|state| state.streams.len()) >= max {
-            return Err(StreamError::Limit(format!(
-                "there are {max} streams, which is the limit: delete some"
-            )));
-        }
+        self.room_for_one()?;
         let unborn = spec.first.is_some();
         let command = Command::Create {
             name: name.shared(),
@@ -92,7 +131,7 @@ impl Inner {
         match self.metadata.propose(command).await {
             Ok(Answer::Created { stream, .. }) if unborn => {
                 fault::point("create.before_birth");
-                self.create_unborn(stream, spec).await
+                self.create_unborn(stream, Wanted::Plain(spec)).await
             }
             Ok(Answer::Created { stream, .. }) => {
                 // As it was created: somebody may have gone on, or deleted it, since.
@@ -114,20 +153,43 @@ impl Inner {
         }
     }
 
+    pub(super) fn room_for_one(&self) -> Result<(), StreamError> {
+        let max = self.limits.max_streams;
+        if self.metadata.read(|state| state.streams.len()) >= max {
+            return Err(StreamError::Limit(format!(
+                "there are {max} streams, which is the limit: delete some"
+            )));
+        }
+        Ok(())
+    }
+
     /// The name is registered, its first bytes are missing as far as the view knows.
-    async fn create_unborn(self: &Arc<Self>, id: StreamId, spec: &CreateSpec) -> Result<Step, StreamError> {
+    pub(super) async fn create_unborn(
+        self: &Arc<Self>,
+        id: StreamId,
+        wanted: Wanted<'_>,
+    ) -> Result<Step, StreamError> {
         let stream = match self.open(id).await {
             Ok(stream) => stream,
             Err(StreamError::NotFound) => return Ok(Step::LookAgain),
             Err(e) => return Err(e),
         };
         // Unborn and of another configuration: it gives way, unless a birth is ordered first.
-        if !stream.config.same_as(&spec.config) && stream.stop_if_unborn() {
+        if !self.metadata.read(|state| wanted.is(state, id)) && stream.stop_if_unborn() {
             self.delete_stopped(&stream).await?;
             return Ok(Step::LookAgain);
         }
-        let first =
-            Append { content: spec.first.clone().map(Ok), producer: None, seq: None, closes: spec.closed };
+        // It may have waited for its birth longer than its TTL.
+        if !self.touched(&stream).await? {
+            return Ok(Step::LookAgain);
+        }
+        let first = wanted.first();
+        if first.is_some_and(|f| matches!(f, Payload::Json { .. }) != stream.config.is_json()) {
+            // The body was read before this node knew of the fork's source.
+            return Err(StreamError::unavailable("the source of the fork was created just now"));
+        }
+        let content = first.cloned().map(Ok);
+        let first = Append { content, producer: None, seq: None, closes: wanted.closed() };
         match stream.give_birth(&first, &self.wal, self.clock.since_boot()) {
             Birth::Given(done, ticket) => {
                 ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;
@@ -141,7 +203,7 @@ impl Inner {
                 if let Some(ticket) = ticket {
                     ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;
                 }
-                self.compare(&StreamInfo::open(&stream, stream.durable()), spec)
+                self.compare(&StreamInfo::open(&stream, stream.durable()), wanted)
             }
             Birth::Refused(e) => Err(e),
             Birth::Stopping | Birth::Gone => {
@@ -155,7 +217,7 @@ impl Inner {
     async fn create_existing(
         self: &Arc<Self>,
         name: &StreamName,
-        spec: &CreateSpec,
+        wanted: Wanted<'_>,
     ) -> Result<Step, StreamError> {
         let info = match self.current(name).await {
             Ok(Current::Open(stream)) => {
@@ -171,11 +233,14 @@ impl Inner {
             Err(e) => return Err(e),
         };
         self.check_lease()?;
-        self.compare(&info, spec)
+        self.compare(&info, wanted)
     }
 
-    fn compare(&self, info: &StreamInfo, spec: &CreateSpec) -> Result<Step, StreamError> {
-        if info.config.same_as(&spec.config) && info.closed == spec.closed {
+    fn compare(&self, info: &StreamInfo, wanted: Wanted<'_>) -> Result<Step, StreamError> {
+        if self.metadata.read(|state| state.stream(info.id).is_none()) {
+            return Ok(Step::LookAgain);
+        }
+        if info.closed == wanted.closed() && self.metadata.read(|state| wanted.is(state, info.id)) {
             Ok(Step::Finished(Created { new: false, info: info.clone() }))
         } else {
             Err(StreamError::ConfigMismatch)

@@ -67,6 +67,9 @@ pub enum StreamError {
         /// The first offset kept.
         start: Offset,
     },
+    /// Fork: not from that source, or not there.
+    #[error(transparent)]
+    Fork(#[from] ForkError),
     /// A limit of the service; the text names it.
     #[error("{0}")]
     Limit(String),
@@ -81,6 +84,47 @@ pub enum StreamError {
     /// It may or may not have happened.
     #[error("the outcome is not known")]
     OutcomeUnknown,
+}
+
+/// Why there is no fork.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ForkError {
+    /// No stream has the source's name.
+    #[error("there is no stream to fork from at that path")]
+    SourceMissing,
+    /// The source was deleted; forks still need it.
+    #[error("the stream to fork from was deleted; only the forks it had live on")]
+    SourceDeleted,
+    /// The fork was to have another content type than its source.
+    #[error("the source's content type is {expected}: send that, or none")]
+    TypeMismatch {
+        /// The source's.
+        expected: String,
+    },
+    /// The offset is beyond the source's tail.
+    #[error("the source ends at offset {tail}: fork at that or a lower one")]
+    BeyondTail {
+        /// The source's tail.
+        tail: Offset,
+    },
+    /// The offset is not, but the sub-offset leads there.
+    #[error(
+        "the source has {left} bytes (of a JSON stream: messages) after that offset, which is the most a sub-offset may be"
+    )]
+    SubBeyondTail {
+        /// What there is after the offset.
+        left: u64,
+    },
+    /// The records lie in too many pieces.
+    #[error(
+        "the source's records up to that offset lie in {extents} pieces, and a fork takes at most {max}: fork at a lower offset"
+    )]
+    TooManyExtents {
+        /// How many.
+        extents: usize,
+        /// The bound.
+        max: usize,
+    },
 }
 
 impl StreamError {

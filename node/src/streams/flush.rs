@@ -1,17 +1,19 @@
 //! Moves durable records from the WAL into segments, in the background.
 //!
 //! Invariant: one commit in flight per session, in WAL order; a batch leaves the backlog only after the log holds the
-//! commit that covers it. Idle streams are released behind a commit or by the periodic sweep, never by a flush of
+//! commit that covers it. For a fork one stream's records may be committed *ahead* of the backlog: its oldest frames
+//! there, all of them or so many, which are counted and passed over when the backlog comes to them; the WAL start stays
+//! where it is. Idle streams are released behind a commit or by the periodic sweep, never by a flush of
 //! their own. `Flusher` is one vital task; the WAL's sink feeds it, drains and back-pressure hurry it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use weir_api::StreamId;
+use weir_api::{Offset, StreamId};
 
 use super::Inner;
 use super::error::StreamError;
@@ -19,8 +21,10 @@ use super::open::OpenStream;
 use super::trouble::SLOW;
 use crate::fault;
 use crate::metadata::command::{CommitOrigin, NewSegment, RangeOutcome};
+use crate::metadata::state::Stream;
 use crate::metadata::{ProposeError, command::Refusal};
 use crate::storage::commit::{self, CommitError, Draft};
+use crate::storage::record::Frame;
 use crate::storage::wal::{DurableBatch, WalSink};
 
 /// Durable batches that no segment covers yet, and what hurries the flusher.
@@ -34,6 +38,8 @@ pub(super) struct Backlog {
     covered: watch::Sender<u64>,
     /// Too many streams are open: release whatever is settled at the next chance.
     hurry: AtomicBool,
+    /// Streams to be committed ahead of the rest.
+    ahead: Mutex<BTreeSet<StreamId>>,
 }
 
 #[derive(Debug, Default)]
@@ -58,6 +64,7 @@ impl Default for Backlog {
             wanted: AtomicU64::new(0),
             covered: watch::Sender::new(0),
             hurry: AtomicBool::new(false),
+            ahead: Mutex::default(),
         }
     }
 }
@@ -84,6 +91,11 @@ impl Backlog {
         self.hurry.swap(false, Ordering::Relaxed)
     }
 
+    fn want_ahead(&self, id: StreamId) {
+        self.ahead.lock().insert(id);
+        self.wake.notify_one();
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         let queue = self.queue.lock();
         queue.batches.is_empty() && *self.covered.borrow() >= queue.end
@@ -108,6 +120,7 @@ pub(super) struct Sink {
 impl WalSink for Sink {
     fn durable(&self, batch: DurableBatch) {
         let Some(inner) = self.inner.upgrade() else { return };
+        let now = inner.clock.since_boot();
         let mut last: Option<Arc<OpenStream>> = None;
         let mut news: Vec<Arc<OpenStream>> = Vec::new();
         for frame in &batch.frames {
@@ -116,7 +129,7 @@ impl WalSink for Sink {
                 last = inner.registry.by_id(frame.stream);
             }
             if let Some(stream) = &last
-                && stream.on_durable(frame)
+                && stream.on_durable(frame, now)
             {
                 news.push(stream.clone());
             }
@@ -126,7 +139,7 @@ impl WalSink for Sink {
             stream.announced();
             inner.wakes.records(&stream.signal);
         }
-        inner.backlog.push(batch, inner.clock.since_boot());
+        inner.backlog.push(batch, now);
     }
 }
 
@@ -142,16 +155,18 @@ pub(super) async fn run(inner: Arc<Inner>) -> anyhow::Result<()> {
             () = stopping.cancelled() => return Ok(()),
             () = inner.backlog.wake.notified(), if due.is_none_or(|d| !d.is_zero()) => {}
             () = tokio::time::sleep(due.unwrap_or(Duration::MAX)), if due.is_some() => {
-                let taken = inner.take();
-                if taken.is_empty() {
-                    continue;
-                }
+                let ahead = inner.take_ahead();
+                let work = if ahead.is_empty() { Work::backlog(inner.take()) } else { Work::ahead(ahead) };
+                let Some(work) = work else { continue };
+                let trims = work.covered.is_some();
                 tokio::select! {
                     () = stopping.cancelled() => return Ok(()),
-                    done = flush(&inner, taken, next_number) => done?,
+                    done = flush(&inner, work, next_number) => done?,
                 }
                 next_number += 1;
-                inner.release_idle().await;
+                if trims {
+                    inner.release_idle().await;
+                }
             }
             _ = sweep.tick() => inner.release_idle().await,
         }
@@ -161,6 +176,9 @@ pub(super) async fn run(inner: Arc<Inner>) -> anyhow::Result<()> {
 impl Inner {
     /// How long until the backlog should be flushed; `None`: nothing waits.
     fn due(&self) -> Option<Duration> {
+        if !self.backlog.ahead.lock().is_empty() {
+            return Some(Duration::ZERO);
+        }
         let queue = self.backlog.queue.lock();
         let oldest = queue.batches.front()?;
         let limits = &self.limits;
@@ -189,26 +207,114 @@ impl Inner {
         }
         taken
     }
+
+    /// Frames of the streams that somebody waits for: the oldest in the backlog that are not committed yet.
+    fn take_ahead(&self) -> Vec<Frame> {
+        let mut left = BTreeMap::new();
+        for id in std::mem::take(&mut *self.backlog.ahead.lock()) {
+            // Not open any more: it has nothing in the backlog that is not committed.
+            if let Some(stream) = self.registry.by_id(id) {
+                left.insert(id, (stream.epoch, stream.committed_ahead()));
+            }
+        }
+        if left.is_empty() {
+            return Vec::new();
+        }
+        let queue = self.backlog.queue.lock();
+        let mut bytes = 0;
+        let mut taken = Vec::new();
+        for frame in queue.batches.iter().flat_map(|waiting| &waiting.batch.frames) {
+            let Some((epoch, before)) = left.get_mut(&frame.stream) else { continue };
+            if frame.epoch != *epoch {
+                continue;
+            }
+            if *before > 0 {
+                *before -= 1;
+                continue;
+            }
+            taken.push(frame.clone());
+            bytes += frame.payload.size() as u64;
+            if bytes >= self.limits.segment_bytes {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// Waits, bounded, until the stream's records below `to`, and the one that gave it birth, all of them durable, are
+    /// in segments (or it is gone).
+    /// Whoever waits at the same time is served by one commit.
+    pub(super) async fn committed_to(&self, id: StreamId, to: Offset) -> Result<(), StreamError> {
+        // Durable records come to the backlog a moment after readers see them.
+        const LOOK_AGAIN: Duration = Duration::from_millis(20);
+        let mut applied = self.metadata.applied();
+        let wait = async {
+            let missing = |s: &Stream| s.committed < to || s.unborn_since_ms.is_some();
+            while self.metadata.read(|state| state.stream(id).is_some_and(missing)) {
+                self.backlog.want_ahead(id);
+                if matches!(tokio::time::timeout(LOOK_AGAIN, applied.changed()).await, Ok(Err(_stopped))) {
+                    break;
+                }
+            }
+        };
+        self.patiently("the source's records to reach a segment", wait).await
+    }
+}
+
+/// What one segment is to hold.
+struct Work {
+    frames: Vec<Frame>,
+    /// The WAL number below which everything is covered then; `None`: the frames stay in the backlog.
+    covered: Option<u64>,
+}
+
+impl Work {
+    fn backlog(taken: Vec<DurableBatch>) -> Option<Self> {
+        let covered = Some(taken.last()?.seq + 1);
+        Some(Self { frames: taken.into_iter().flat_map(|b| b.frames).collect(), covered })
+    }
+
+    fn ahead(frames: Vec<Frame>) -> Option<Self> {
+        (!frames.is_empty()).then_some(Self { frames, covered: None })
+    }
+}
+
+/// A stream in a segment that is being made.
+struct Base {
+    stream: Arc<OpenStream>,
+    /// Frames of it that are still to be passed over.
+    skip: u64,
 }
 
 /// Builds, uploads and commits one segment, for as long as it takes.
-async fn flush(inner: &Arc<Inner>, taken: Vec<DurableBatch>, number: u64) -> anyhow::Result<()> {
-    let covered = taken.last().map_or(0, |b| b.seq + 1);
+async fn flush(inner: &Arc<Inner>, work: Work, number: u64) -> anyhow::Result<()> {
+    let Work { frames, covered } = work;
     let mut draft = Draft::default();
-    let mut bases: BTreeMap<StreamId, Option<Arc<OpenStream>>> = BTreeMap::new();
-    for frame in taken.into_iter().flat_map(|b| b.frames) {
-        let stream = bases.entry(frame.stream).or_insert_with(|| inner.registry.by_id(frame.stream));
-        // Not open any more: the stream was deleted, and its records with it.
-        if let Some(stream) = stream {
+    let mut bases: BTreeMap<StreamId, Option<Base>> = BTreeMap::new();
+    for frame in frames {
+        let base = bases.entry(frame.stream).or_insert_with(|| {
+            let stream = inner.registry.by_id(frame.stream)?;
+            let skip = if covered.is_some() { stream.committed_ahead() } else { 0 };
+            Some(Base { stream, skip })
+        });
+        // Not open any more: the stream was deleted, and its records with it. Opened anew: it was released before,
+        // and so committed.
+        let Some(Base { stream, skip }) = base.as_mut().filter(|b| b.stream.epoch == frame.epoch) else {
+            continue;
+        };
+        if *skip > 0 {
+            *skip -= 1;
+        } else {
             draft.push(frame, || stream.committed_dedupe());
         }
     }
+    let before = *inner.backlog.covered.borrow();
     let (cluster, session) = (inner.cluster, inner.session.clone());
     let built = inner.tasks.blocking(move || draft.build(cluster, session, number)).await??;
     let mut tries = 0;
     let since = inner.clock.monotonic();
     let outcomes = loop {
-        match store_and_commit(inner, &built, number, covered).await {
+        match store_and_commit(inner, &built, number, covered.unwrap_or(before)).await {
             Ok(outcomes) => break outcomes,
             Err(CommitError::Propose { why: ProposeError::SessionOver, .. }) => {
                 anyhow::bail!("this node's session was ended by another process or a fence")
@@ -232,7 +338,7 @@ async fn flush(inner: &Arc<Inner>, taken: Vec<DurableBatch>, number: u64) -> any
     };
     inner.readiness.clear("segments");
     for (outcome, after) in outcomes.iter().zip(built.after) {
-        let Some(stream) = bases.get(&after.stream).and_then(Option::as_ref) else { continue };
+        let Some(Base { stream, .. }) = bases.get(&after.stream).and_then(Option::as_ref) else { continue };
         // A part of an earlier try may have been committed: then this try skipped it.
         let committed = *outcome == RangeOutcome::Committed
             || inner.metadata.read(|state| {
@@ -241,7 +347,14 @@ async fn flush(inner: &Arc<Inner>, taken: Vec<DurableBatch>, number: u64) -> any
             });
         if committed {
             stream.on_committed(after.end, after.frames, after.dedupe);
+            if covered.is_none() {
+                stream.set_committed_ahead(stream.committed_ahead() + after.frames);
+            }
         }
+    }
+    let Some(covered) = covered else { return Ok(()) };
+    for Base { stream, skip } in bases.into_values().flatten() {
+        stream.set_committed_ahead(skip);
     }
     inner.backlog.covered.send_replace(covered);
     inner.wal.covered(covered);

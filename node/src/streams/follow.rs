@@ -67,6 +67,7 @@ impl Streams {
         from: ReadFrom,
         max_bytes: usize,
     ) -> Result<(Follower, ReadChunk), StreamError> {
+        self.inner.touched_by_name(name).await?;
         let chunk = self.inner.read(name, from, max_bytes).await?;
         let (inner, id) = (self.inner.clone(), chunk.info.id);
         let signal = inner.registry.signal(id);

@@ -5,14 +5,17 @@
 //! session's lease. Called by `http` and `admin`; built and drained by `run`.
 //!
 //! One idea a file: `log` decides on an append, `open` is one open stream, `registry` knows which are open,
-//! `ownership` opens, releases and deletes, `create` and `read` are the operations, `flush` moves records to segments,
-//! `follow` is a live reader's place, `signal` and `wakes` are how it hears of news,
-//! `notices` and `trouble` tell the log and `/readyz` what nobody waits for.
+//! `ownership` opens, releases and deletes, `create`, `fork` and `read` are the operations, `life` says when a stream is
+//! over and `expiry` ends it, `flush` moves records to segments, `follow` is a live reader's place, `signal` and `wakes`
+//! are how it hears of news, `touches`, `notices` and `trouble` tell the log and `/readyz` what happened.
 
 mod create;
 pub mod error;
+mod expiry;
 mod flush;
 mod follow;
+mod fork;
+mod life;
 pub mod log;
 pub mod name;
 mod notices;
@@ -21,6 +24,7 @@ mod ownership;
 mod read;
 mod registry;
 mod signal;
+mod touches;
 mod trouble;
 mod wakes;
 
@@ -32,8 +36,9 @@ use tokio_util::sync::CancellationToken;
 use weir_api::{ClusterUid, Offset, SessionId, StreamId};
 
 pub use create::{CreateSpec, Created};
-pub use error::StreamError;
+pub use error::{ForkError, StreamError};
 pub use follow::{Claim, Follower, Look};
+pub use fork::ForkSpec;
 pub use log::{Append, Appended};
 pub use name::StreamName;
 pub use open::OpenStream;
@@ -140,6 +145,7 @@ pub(crate) struct Inner {
     backlog: Backlog,
     notices: notices::Notices,
     wakes: wakes::Wakes,
+    touches: touches::Touches,
     /// Cancelled when the node begins to leave: waiting readers are answered.
     leaving: CancellationToken,
 }
@@ -181,6 +187,9 @@ impl StreamInfo {
     }
 }
 
+/// How often an operation looks again after losing a race before it gives up.
+const ATTEMPTS: usize = 8;
+
 /// A stream to append to: its configuration is known, so the body can be parsed.
 pub struct Writer {
     inner: Arc<Inner>,
@@ -217,6 +226,7 @@ impl Streams {
                 backlog: Backlog::default(),
                 notices: notices::Notices::default(),
                 wakes: wakes::Wakes::default(),
+                touches: touches::Touches::default(),
                 leaving: CancellationToken::new(),
             }
         });
@@ -224,16 +234,24 @@ impl Streams {
         inner.tasks.spawn_vital("notices", notices::run(inner.clone()));
         inner.tasks.spawn_vital("wakes", wakes::run(inner.clone()));
         inner.tasks.spawn_vital("trouble", trouble::run(inner.clone()));
+        inner.tasks.spawn_vital("touches", touches::run(inner.clone()));
+        inner.tasks.spawn_vital("expiry", expiry::run(inner.clone()));
         Ok(Self { inner })
     }
 
     /// Opens the stream here if need be.
     pub async fn writer(&self, name: &StreamName) -> Result<Writer, StreamError> {
-        let stream = match self.inner.serving_by_name(name.as_str()).await? {
-            Some(stream) => stream,
-            None => self.inner.open_by_name(name).await?,
-        };
-        Ok(Writer { inner: self.inner.clone(), stream })
+        for _ in 0..ATTEMPTS {
+            let stream = match self.inner.serving_by_name(name.as_str()).await? {
+                Some(stream) => stream,
+                None => self.inner.open_by_name(name).await?,
+            };
+            // Before the append: what the log refuses to record must not have entered the order.
+            if self.inner.touched(&stream).await? {
+                return Ok(Writer { inner: self.inner.clone(), stream });
+            }
+        }
+        Err(StreamError::unavailable("the stream keeps changing hands"))
     }
 
     /// What the stream is now.

@@ -12,9 +12,10 @@ use parking_lot::Mutex;
 use weir_api::{Offset, StreamEpoch, StreamId};
 
 use super::error::StreamError;
+use super::life::{Life, Now, Tell, tell};
 use super::log::{Append, Appended, StreamLog, Verdict};
 use super::signal::Signal;
-use crate::metadata::command::StreamConfig;
+use crate::metadata::command::{Expiry, StreamConfig};
 use crate::metadata::state;
 use crate::storage::record::{Dedupe, Frame, Intro, Payload};
 use crate::storage::tail::TailBuffer;
@@ -60,6 +61,9 @@ struct Core {
     last_used: Duration,
     /// Followers were not told of the newest durable records yet.
     unannounced: bool,
+    life: Life,
+    /// So many of the oldest frames in the backlog were committed ahead of it.
+    ahead: u64,
 }
 
 /// What readers may see.
@@ -105,7 +109,7 @@ impl OpenStream {
         committed: &state::Stream,
         dedupe: Dedupe,
         signal: Arc<Signal>,
-        now: Duration,
+        now: Now,
     ) -> Self {
         let durable = Durable {
             end: committed.committed,
@@ -127,8 +131,10 @@ impl OpenStream {
             uncommitted_frames: 0,
             committed_dedupe: dedupe,
             introduced: false,
-            last_used: now,
+            last_used: now.boot,
             unannounced: false,
+            life: Life::new(&committed.config, committed.deadline_ms, now),
+            ahead: 0,
         };
         Self {
             id,
@@ -155,6 +161,7 @@ impl OpenStream {
             Phase::Gone => return Attempt::Gone,
         }
         core.last_used = now;
+        core.life.used(now);
         let decided = match core.log.check(append, max_producers) {
             Ok(Verdict::Already(done)) => Ok(done),
             Err(refused) => Err(refused),
@@ -186,6 +193,7 @@ impl OpenStream {
         if core.log.born {
             return Birth::Before(core.newest.clone());
         }
+        core.life.used(now);
         let payload = match &first.content {
             Some(Ok(payload)) => payload.clone(),
             Some(Err(bad)) => return Birth::Refused(bad.clone()),
@@ -219,8 +227,9 @@ impl OpenStream {
 
     /// Told by the WAL, in order, once `frame` is durable. `true`: it is the first since [`Self::announced`], which
     /// has to follow.
-    pub(super) fn on_durable(&self, frame: &Frame) -> bool {
+    pub(super) fn on_durable(&self, frame: &Frame, now: Duration) -> bool {
         let mut core = self.core.lock();
+        core.life.used(now);
         core.durable.end = frame.end();
         core.durable.closed |= frame.closes;
         core.durable.born |= frame.births;
@@ -252,6 +261,60 @@ impl OpenStream {
         let mut core = self.core.lock();
         core.last_used = now;
         core.tail.read(from, max)
+    }
+
+    /// It is used: what the log has to hear. `None`: it does not serve any more.
+    pub(super) fn touch(&self, now: Now) -> Option<Tell> {
+        let mut core = self.core.lock();
+        if core.phase != Phase::Serving {
+            return None;
+        }
+        core.life.used(now.boot);
+        Some(tell(&self.config, core.life.recorded_ms(), now.wall_ms))
+    }
+
+    /// The log holds this deadline.
+    pub(super) fn recorded(&self, deadline_ms: u64) {
+        self.core.lock().life.recorded(deadline_ms);
+    }
+
+    /// Its time is over, and it is born: an unborn one ends otherwise.
+    pub(super) fn is_over(&self, now: Now) -> bool {
+        if self.config.expiry == Expiry::Never {
+            return false;
+        }
+        let core = self.core.lock();
+        core.log.born && core.life.is_over(&self.config, now)
+    }
+
+    /// Stops appends if the stream serves and its time is over.
+    pub(super) fn stop_if_over(&self, now: Now) -> bool {
+        let mut core = self.core.lock();
+        let over = core.phase == Phase::Serving && core.log.born && core.life.is_over(&self.config, now);
+        if over {
+            core.phase = Phase::Stopping;
+        }
+        over
+    }
+
+    /// Of a stream that [`Self::stop_if_over`] stopped: nothing that was in flight then has used it since.
+    pub(super) fn is_over_still(&self, now: Now) -> bool {
+        self.core.lock().life.is_over(&self.config, now)
+    }
+
+    /// The log did not let it end.
+    pub(super) fn not_over_before(&self, boot: Duration) {
+        self.core.lock().life.not_before(boot);
+    }
+
+    /// How many of the oldest frames in the backlog the flusher committed ahead of it; it sets what is left of them.
+    pub(super) fn committed_ahead(&self) -> u64 {
+        self.core.lock().ahead
+    }
+
+    /// See [`Self::committed_ahead`].
+    pub(super) fn set_committed_ahead(&self, frames: u64) {
+        self.core.lock().ahead = frames;
     }
 
     /// The ticket of the newest frame: once it is durable, everything accepted before is.

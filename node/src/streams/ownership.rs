@@ -64,10 +64,13 @@ impl Streams {
 
 impl Inner {
     /// The stream, if it is open here and not on its way out.
-    pub(super) async fn serving_by_name(&self, name: &str) -> Result<Option<Arc<OpenStream>>, StreamError> {
+    pub(super) async fn serving_by_name(
+        self: &Arc<Self>,
+        name: &str,
+    ) -> Result<Option<Arc<OpenStream>>, StreamError> {
         loop {
             let Some(stream) = self.registry.by_name(name) else { return Ok(None) };
-            if self.until_settled(&stream).await? {
+            if self.until_settled(&stream).await? && !self.is_over(&stream).await? {
                 return Ok(Some(stream));
             }
         }
@@ -107,8 +110,16 @@ impl Inner {
                     return Err(StreamError::Gone);
                 }
                 Named::Known(id, stream, disposition) => match disposition {
-                    Disposition::Released => return idle(id, stream),
-                    Disposition::PlacedAt(owner) if owner == self.number => return idle(id, stream),
+                    Disposition::Released => {
+                        if !self.ended_idle(id, &stream).await? {
+                            return idle(id, stream);
+                        }
+                    }
+                    Disposition::PlacedAt(owner) if owner == self.number => {
+                        if !self.ended_idle(id, &stream).await? {
+                            return idle(id, stream);
+                        }
+                    }
                     Disposition::OpenAt(owner, _) if owner == self.number => drop(self.open(id).await?),
                     Disposition::AwaitingRecovery(_) => self.recovered(id).await?,
                     Disposition::PlacedAt(_) | Disposition::OpenAt(..) => {
@@ -225,7 +236,7 @@ impl Inner {
             }
         };
         let signal = self.registry.signal(id);
-        let now = self.clock.since_boot();
+        let now = self.now();
         let stream = Arc::new(OpenStream::new(id, epoch, &committed, dedupe, signal, now));
         self.registry.insert(stream.clone());
         // Followers who waited on the released stream look again.
@@ -324,7 +335,7 @@ impl Inner {
     }
 
     /// A release or delete that did not come to pass: resume, unless it may have.
-    fn undecided(&self, stream: &Arc<OpenStream>, e: &ProposeError) {
+    pub(super) fn undecided(&self, stream: &Arc<OpenStream>, e: &ProposeError) {
         if matches!(e, ProposeError::Unknown) {
             // The proposal may still be applied: appending on could acknowledge what is then lost. The process ends
             // and recovers instead; the handle gives up only when the log itself has failed.

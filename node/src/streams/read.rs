@@ -65,6 +65,7 @@ impl Streams {
         from: ReadFrom,
         max_bytes: usize,
     ) -> Result<ReadChunk, StreamError> {
+        self.inner.touched_by_name(name).await?;
         self.inner.read(name, from, max_bytes).await
     }
 
@@ -77,6 +78,7 @@ impl Streams {
         timeout: Duration,
     ) -> Result<ReadChunk, StreamError> {
         let deadline = self.inner.clock.monotonic() + timeout;
+        self.inner.touched_by_name(name).await?;
         let mut chunk = self.inner.read(name, from, max_bytes).await?;
         let beyond = match from {
             ReadFrom::At(offset) => offset,
@@ -179,9 +181,16 @@ impl Inner {
                 None => {
                     let committed = self.metadata.read(|state| state.streams.get(&stream.id).cloned());
                     let Some(committed) = committed else { return Ok(None) };
-                    let Some(parts) = self.segments(stream.id, &committed, start, max_bytes).await? else {
+                    let Some(mut parts) = self.segments(stream.id, &committed, start, max_bytes).await?
+                    else {
                         return Ok(None);
                     };
+                    // Over the border into memory, as far as there is room.
+                    let at = Offset(start.0 + parts.iter().map(Payload::length).sum::<u64>());
+                    let room = max_bytes.saturating_sub(parts.iter().map(Payload::size).sum());
+                    if room > 0 {
+                        parts.extend(stream.read_tail(at, room, now).unwrap_or_default());
+                    }
                     parts
                 }
             };

@@ -17,7 +17,7 @@ pub(super) fn table() -> Vec<Case> {
         put("c/a").json().is(409),
         put("c/a").is(409),
         put("c/a").text().closing().is(409),
-        put("c/a").text().with("stream-ttl", "60").is(501),
+        put("c/a").text().with("stream-ttl", "60").is(409),
         put("c/a").text().body("ignored").is(200).next(0),
         head("c/a")
             .is(200)
@@ -44,14 +44,19 @@ pub(super) fn table() -> Vec<Case> {
         put("c/json-bad").json().body("{").is(400),
         head("c/json-bad").is(404).gives(""),
         put("c/json-two").json().body("1 2").is(400),
-        // Not in this version; what is wrong in any version is said first.
-        put("c/ttl").text().with("stream-ttl", "3600").is(501).names("Stream-TTL"),
-        head("c/ttl").is(404),
-        put("c/expires")
-            .text()
-            .with("stream-expires-at", "2099-01-01T00:00:00Z")
-            .is(501)
-            .names("Stream-Expires-At"),
+        put("c/ttl").text().with("stream-ttl", "3600").is(201),
+        put("c/ttl").text().with("stream-ttl", "3600").is(200),
+        put("c/ttl").text().with("stream-ttl", "3601").is(409),
+        put("c/ttl").text().is(409),
+        head("c/ttl").is(200).has("stream-ttl", "3600").lacks("stream-expires-at"),
+        put("c/ttl-0").text().with("stream-ttl", "0").is(201),
+        head("c/ttl-0").is(404),
+        put("c/expires").text().with("stream-expires-at", "2099-01-01T00:00:00Z").is(201),
+        put("c/expires").text().with("stream-expires-at", "2099-01-01T01:00:00+01:00").is(200),
+        put("c/expires").text().with("stream-expires-at", "2099-01-01T00:00:01Z").is(409),
+        head("c/expires").is(200).has("stream-expires-at", "2099-01-01T00:00:00.000Z").lacks("stream-ttl"),
+        put("c/expired").text().with("stream-expires-at", "1999-01-01T00:00:00Z").body("x").is(201),
+        get("c/expired").is(404),
         put("c/expires-bad").text().with("stream-expires-at", "tomorrow").is(400).names("Stream-Expires-At"),
         put("c/expires-bad").text().with("stream-expires-at", "2099-01-01T00:00:00").is(400),
         put("c/both")

@@ -5,6 +5,7 @@
 mod case;
 mod close;
 mod create;
+mod forks;
 mod framing;
 mod live;
 mod names;
@@ -16,7 +17,7 @@ use case::{Case, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_gets_its_exact_answer() {
-    let tables: [(&str, Vec<Case>); 7] = [
+    let tables: [(&str, Vec<Case>); 8] = [
         ("create", create::table()),
         ("write", write::table()),
         ("producers", producers::table()),
@@ -24,6 +25,7 @@ async fn every_request_gets_its_exact_answer() {
         ("read", read::table()),
         ("live", live::table()),
         ("names", names::table()),
+        ("forks", forks::table()),
     ];
     let rows: usize = tables.iter().map(|(_, rows)| rows.len()).sum();
     assert!(rows >= 60, "{rows} rows");

@@ -193,13 +193,56 @@ fn an_expiry_is_an_rfc_3339_time_with_a_zone() {
 }
 
 #[test]
-fn forks_are_refused_for_now() {
-    let parse = |fields: &[(&str, &str)]| RequestHeaders::parse(&map(fields)).unwrap().no_fork();
-    assert!(parse(&[]).is_ok());
-    let all = [("stream-forked-from", "/v1/stream/a"), ("stream-fork-offset", "1")];
-    assert!(matches!(parse(&all), Err(Reject::NotImplemented { field: "Stream-Forked-From", .. })));
-    assert_eq!(named(parse(&[("stream-fork-offset", "1")])), "Stream-Fork-Offset");
-    assert_eq!(named(parse(&[("stream-fork-sub-offset", "1")])), "Stream-Fork-Sub-Offset");
+fn a_fork_names_its_source_by_path_and_where_it_leaves_it() {
+    type Got = (String, Option<u64>, u64);
+    let parse = |fields: &[(&str, &str)]| -> Result<Option<Got>, Reject> {
+        let map = map(fields);
+        let fork = RequestHeaders::parse(&map).unwrap().fork()?;
+        Ok(fork.map(|f| (f.source.as_str().to_owned(), f.offset.map(|o| o.0), f.sub_offset)))
+    };
+    assert_eq!(parse(&[]).unwrap(), None);
+    let from = ("stream-forked-from", "/v1/stream/a/b%20c");
+    let seven = ("stream-fork-offset", "00000000000000000007");
+    assert_eq!(parse(&[from]).unwrap(), Some(("a/b c".into(), None, 0)));
+    assert_eq!(parse(&[from, seven]).unwrap(), Some(("a/b c".into(), Some(7), 0)));
+    let sub = |v| ("stream-fork-sub-offset", v);
+    assert_eq!(parse(&[from, seven, sub("12")]).unwrap(), Some(("a/b c".into(), Some(7), 12)));
+    assert_eq!(parse(&[from, sub("0")]).unwrap(), Some(("a/b c".into(), None, 0)));
+    // The one position that other servers' clients write themselves.
+    let beginning = ("stream-fork-offset", "0000000000000000_0000000000000000");
+    assert_eq!(parse(&[from, beginning]).unwrap(), Some(("a/b c".into(), Some(0), 0)));
+
+    for bad in [
+        "",
+        "a",
+        "v1/stream/a",
+        "/v1/streams/a",
+        "/v1/stream/",
+        "/v1/stream",
+        "/v1/stream/a//b",
+        "/v1/stream/a/../b",
+        "/v1/stream/__ds/x",
+        "http://h/v1/stream/a",
+        "/v1/stream/a?x=1",
+        "/v1/stream/a#b",
+        "/v1/stream/%zz",
+        "/v1/stream/%00",
+        "/v1/stream/é",
+    ] {
+        assert_eq!(named(parse(&[("stream-forked-from", bad)])), "Stream-Forked-From", "{bad}");
+    }
+    for bad in ["", "7", "-1", "now", "0000000000000000_0000000000000001", "99999999999999999999", "1,2", " "]
+    {
+        assert_eq!(named(parse(&[from, ("stream-fork-offset", bad)])), "Stream-Fork-Offset", "{bad}");
+    }
+    for bad in ["", "-1", "+1", "05", "00", "1.5", "1e3", "abc", "18446744073709551616"] {
+        assert_eq!(named(parse(&[from, seven, sub(bad)])), "Stream-Fork-Sub-Offset", "{bad}");
+    }
+    assert_eq!(named(parse(&[from, sub("1")])), "Stream-Fork-Sub-Offset");
+    assert_eq!(named(parse(&[seven])), "Stream-Fork-Offset");
+    assert_eq!(named(parse(&[sub("0")])), "Stream-Fork-Sub-Offset");
+    assert_eq!(named(parse(&[from, ("content-type", "x")])), "Content-Type");
+    assert_eq!(named(parse(&[from, ("stream-ttl", "01")])), "Stream-TTL");
 }
 
 #[test]

@@ -136,8 +136,6 @@ async fn a_post_is_refused_for_each_thing_that_is_wrong_with_it() {
         node.ask("PUT", "/v1/stream/n", &["Stream-Expires-At: soon"], "").await.field(),
         "Stream-Expires-At"
     );
-    let fork = node.ask("PUT", "/v1/stream/n", &["Stream-Forked-From: /v1/stream/t"], "").await;
-    assert_eq!((fork.status, fork.field().as_str()), (501, "Stream-Forked-From"));
     let untouched = node.ask("HEAD", "/v1/stream/t", &[], "").await;
     assert_eq!(untouched.get("stream-next-offset"), Some("00000000000000000000"));
     assert_eq!(node.ask("HEAD", "/v1/stream/n", &[], "").await.status, 404);
@@ -317,17 +315,5 @@ async fn every_response_carries_what_browsers_need() {
         assert!(headers.contains(name), "{name}");
     }
     assert!(preflight.get("access-control-allow-methods").unwrap().contains("DELETE"));
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_stream_that_should_expire_is_refused_by_field_and_not_created() {
-    let node = Node::start(|_| {}).await;
-    for field in ["Stream-TTL: 60", "Stream-Expires-At: 2127-01-31T13:00:00+01:00"] {
-        let answer = node.ask("PUT", "/v1/stream/ends", &[field], "x").await;
-        assert_eq!(answer.status, 501);
-        assert_eq!(answer.field(), field.split(':').next().unwrap());
-        assert_eq!(node.ask("HEAD", "/v1/stream/ends", &[], "").await.status, 404);
-    }
     node.stop().await;
 }

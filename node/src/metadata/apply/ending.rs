@@ -1,6 +1,8 @@
 //! How streams end: deleted, expired, never born; and how deadlines move until then.
 //!
 //! Invariants: an open stream ends only by its owner, at its epoch; one whose session awaits recovery does not end. A
+//! TTL is over at the recorded deadline, or, for who has the stream open and so knows of the touches that were not
+//! recorded, a tenth of it sooner. A
 //! stream with forks leaves a tombstone, without records: the forks refer to theirs themselves. The last fork's end
 //! takes the tombstones up the chain with it.
 
@@ -37,7 +39,9 @@ pub(super) fn expire(
     let each = streams.iter().map(|&(id, epoch)| {
         let stream = present(state, id)?;
         let deadline_ms = stream.deadline_ms;
-        if deadline_ms.is_none_or(|d| now_ms <= d || state.time_ms <= d) {
+        let holds = epoch.is_some() && ownership::check_held(state, by, stream, epoch).is_ok();
+        let end_ms = deadline_ms.map(|d| if holds { stream.config.end_from(d) } else { d });
+        if end_ms.is_none_or(|end| now_ms < end || state.time_ms < end) {
             return Err(Refusal::NotExpired { deadline_ms });
         }
         ownership::check_held(state, by, stream, epoch)?;

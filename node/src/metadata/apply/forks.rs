@@ -19,6 +19,7 @@ pub(super) struct Target<'a> {
     pub(super) name: &'a Arc<str>,
     pub(super) config: &'a StreamConfig,
     pub(super) closed: bool,
+    pub(super) unborn: bool,
 }
 
 pub(super) fn fork(state: &mut State, source: StreamId, at: Offset, target: Target<'_>) -> Outcome {
@@ -42,7 +43,8 @@ pub(super) fn fork(state: &mut State, source: StreamId, at: Offset, target: Targ
     state.stream_mut(source).forks += 1;
     let mut stream = create::blank(state, target.name, target.config);
     (stream.start, stream.committed, stream.extents) = (start, at, extents);
-    stream.closed = target.closed;
+    stream.closed = target.closed && !target.unborn;
+    stream.unborn_since_ms = target.unborn.then_some(state.time_ms);
     stream.forked_from = Some(Box::new(point));
     Ok(create::insert(state, stream, owner))
 }

@@ -87,9 +87,10 @@ fn dispatch(state: &mut State, by: Option<Proposer<'_>>, command: &Command) -> O
         }
         Command::Expire { streams, now_ms } => ending::expire(state, by_session?, streams, *now_ms),
         Command::Delete { stream, epoch } => ending::delete(state, by_session?, *stream, *epoch),
-        Command::Fork { source, offset, name, config, closed } => {
+        Command::Fork { source, offset, name, config, closed, unborn } => {
             by_session?;
-            forks::fork(state, *source, *offset, forks::Target { name, config, closed: *closed })
+            let target = forks::Target { name, config, closed: *closed, unborn: *unborn };
+            forks::fork(state, *source, *offset, target)
         }
         Command::Sweep { segments } => {
             by_session?;

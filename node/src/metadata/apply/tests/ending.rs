@@ -72,16 +72,36 @@ fn a_stream_expires_only_once_both_clocks_are_past_its_deadline() {
     let deadline = START_MS + 11_000;
     let too_early = Err(Refusal::NotExpired { deadline_ms: Some(deadline) });
     // (the leader's clock, the proposer's)
-    for (leader, proposer) in [(deadline, deadline + 1), (deadline + 1, deadline), (deadline, deadline)] {
+    for (leader, proposer) in
+        [(deadline - 1, deadline), (deadline, deadline - 1), (deadline - 1, deadline - 1)]
+    {
         // The leader's clock may come back; state time does not, so it is tried on a copy.
         let state = w.state.clone();
         w.time_ms = leader;
         assert_eq!(only(w.run(&a, expire(x, None, proposer))), too_early, "{leader} {proposer}");
         w.state = state;
     }
-    w.time_ms = deadline + 1;
-    assert_eq!(only(w.run(&a, expire(x, None, deadline + 1))), Ok(()));
+    w.time_ms = deadline;
+    assert_eq!(only(w.run(&a, expire(x, None, deadline))), Ok(()));
     assert!(w.state.names.is_empty() && w.state.deadlines.is_empty());
+}
+
+#[test]
+fn who_has_a_stream_open_may_end_it_a_tenth_of_its_ttl_sooner_and_nobody_else() {
+    let (mut w, [a, b]) = World::with(["a", "b"]);
+    let x = created(w.run(&a, create_expiring("x", Expiry::Ttl(10))));
+    let at = created(w.run(&a, create_expiring("at", Expiry::At(START_MS + 11_000))));
+    let (end, deadline) = (START_MS + 10_000, START_MS + 11_000);
+    let too_early = Err(Refusal::NotExpired { deadline_ms: Some(deadline) });
+    w.time_ms = end;
+    assert_eq!(only(w.run(&a, expire(x, None, end))), too_early, "placed, but not open");
+    let (epoch, at_epoch) = (w.open(&a, x), w.open(&a, at));
+    assert_eq!(only(w.run(&b, expire(x, Some(epoch), end))), too_early);
+    assert_eq!(only(w.run(&a, expire(x, None, end))), too_early);
+    assert_eq!(only(w.run(&a, expire(x, Some(StreamEpoch(9)), end))), too_early);
+    assert_eq!(only(w.run(&a, expire(x, Some(epoch), end - 1))), too_early);
+    assert_eq!(only(w.run(&a, expire(at, Some(at_epoch), end))), too_early, "a fixed end is exact");
+    assert_eq!(only(w.run(&a, expire(x, Some(epoch), end))), Ok(()));
 }
 
 #[test]

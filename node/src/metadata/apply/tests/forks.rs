@@ -120,6 +120,35 @@ fn the_last_forks_end_takes_the_tombstones_up_the_chain() {
 }
 
 #[test]
+fn a_fork_with_first_bytes_is_unborn_until_they_are_committed() {
+    let (mut w, [a]) = World::with(["a"]);
+    let (x, _) = source(&mut w, &a);
+    let unborn = |closes| match fork(x, 7, "f") {
+        Command::Fork { source, offset, name, config, .. } => {
+            Command::Fork { source, offset, name, config, closed: closes, unborn: true }
+        }
+        _ => unreachable!(),
+    };
+    let f = created(w.run(&a, unborn(true)));
+    assert!(w.stream(f).unborn_since_ms.is_some() && !w.stream(f).closed);
+    assert_eq!(w.run(&a, unborn(true)), Ok(Answer::Exists { stream: f }));
+    assert_eq!(w.run(&a, fork(f, 7, "g")), Err(Refusal::NoSuchStream));
+    let e = w.open(&a, f);
+    w.commit(&a, 3, &[SegmentRange { born: true, ..range(f, e, 7, 8) }]).unwrap();
+    assert!(w.stream(f).unborn_since_ms.is_none());
+    // One that is never born lets its source go.
+    let f = created(w.run(&a, fork(x, 7, "h")));
+    delete(&mut w, &a, f, None);
+    let g = created(w.run(&a, {
+        let Command::Fork { source, offset, config, closed, .. } = fork(x, 7, "g") else { unreachable!() };
+        Command::Fork { source, offset, name: "g".into(), config, closed, unborn: true }
+    }));
+    w.later(crate::metadata::limits::UNBORN_MS + 1);
+    assert_eq!(only(w.run(&a, Command::ReapUnborn { streams: vec![(g, None)] })), Ok(()));
+    assert_eq!(w.stream(x).forks, 1);
+}
+
+#[test]
 fn a_source_that_lives_stays_when_its_forks_go() {
     let (mut w, [a]) = World::with(["a"]);
     let (x, _) = source(&mut w, &a);

@@ -237,7 +237,11 @@ impl Player {
             40 => Command::Delete { stream: some, epoch: self.epoch_if_open(some, how) },
             41..=43 => {
                 let at = self.committed(some) / u64::from(1 + how % 3) + u64::from(how > 240);
-                fork(some, at, &format!("n{}", how % 8))
+                let mut fork = fork(some, at, &format!("n{}", how % 8));
+                if let Command::Fork { unborn, closed, .. } = &mut fork {
+                    (*unborn, *closed) = (how.is_multiple_of(5), how.is_multiple_of(3));
+                }
+                fork
             }
             44 => {
                 let segments = self.state.segments.keys().chain([&SegmentId(1)]).copied().collect();

@@ -207,7 +207,14 @@ pub(crate) fn created(outcome: Outcome) -> StreamId {
 
 pub(crate) fn fork(source: StreamId, offset: u64, name: &str) -> Command {
     let config = config("text/plain");
-    Command::Fork { source, offset: Offset(offset), name: Arc::from(name), config, closed: false }
+    Command::Fork {
+        source,
+        offset: Offset(offset),
+        name: Arc::from(name),
+        config,
+        closed: false,
+        unborn: false,
+    }
 }
 
 pub(crate) fn fence(ended: &SessionId, incarnation: Option<&str>, reason: FenceReason) -> Command {
