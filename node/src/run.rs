@@ -24,6 +24,7 @@ use crate::metadata::{Metadata, ProposeError};
 use crate::net::{self, TcpListener};
 use crate::readiness::Readiness;
 use crate::session::{self, SessionError};
+use crate::storage::skips::Skips;
 use crate::storage::store::Store;
 use crate::storage::wal::WalLimits;
 use crate::streams::{self, Streams};
@@ -195,11 +196,11 @@ impl Node {
         let session = life.session.clone();
         let (metadata, leaving) = (member.metadata.clone(), life.leaving.clone());
         let records = Records::open(&common, &member, &life, &admin_slot);
-        let reader = records.reader.clone();
+        let (reader, skips) = (records.reader.clone(), records.skips.clone());
         let streams = Streams::start(stream_parts(&common, member, life, records)).await?;
         watch_seal(&common.tasks, streams.clone(), dir.path().to_owned());
 
-        admin_slot.fill_with(admin_sources(&metadata, &streams));
+        admin_slot.fill_with(admin_sources(&metadata, &streams, skips));
         admin_slot.watch(metadata.clone(), streams.clone(), reader);
         let (http_stop, http_done) = serve_clients(&common, listeners.client, &streams, &admin_slot);
         serve_peers(listeners.peer, &common.tasks);
@@ -218,6 +219,12 @@ impl Node {
     #[cfg(test)]
     pub(crate) fn streams(&self) -> &Streams {
         &self.streams
+    }
+
+    /// Its log, for tests that propose what a client cannot.
+    #[cfg(test)]
+    pub(crate) fn metadata(&self) -> &Metadata {
+        &self.metadata
     }
 
     /// Resolves when the node cannot go on.
@@ -338,7 +345,7 @@ fn connections(wanted: u64) -> u64 {
 }
 
 /// What the admin listener asks of the parts.
-fn admin_sources(metadata: &Metadata, streams: &Streams) -> admin::Sources {
+fn admin_sources(metadata: &Metadata, streams: &Streams, skips: Skips) -> admin::Sources {
     let (viewed, proposed, streams) = (metadata.clone(), metadata.clone(), streams.clone());
     admin::Sources {
         view: Arc::new(move || {
@@ -358,6 +365,7 @@ fn admin_sources(metadata: &Metadata, streams: &Streams) -> admin::Sources {
                 })
             })
         }),
+        skips,
         tail: Arc::new(move |id| streams.open_tail(id).map(|(end, closed)| admin::Tail { end, closed })),
     }
 }

@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use tokio::time::Instant;
 use weir_tests::files::Scratch;
 use weir_tests::load::Shape;
-use weir_tests::node::Setup;
+use weir_tests::node::{PATIENCE, Setup};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::rounds::{Rounds, Tally, hurried};
 use weir_tests::s3::{FakeS3, Faults};
+use weir_tests::wait;
 
 /// Rounds after which a new directory begins: histories grow, and checks with them.
 const PER_DIRECTORY: u64 = 20;
@@ -85,6 +86,33 @@ async fn killed_in_service_nothing_acknowledged_is_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_in_recovery_and_again_nothing_acknowledged_is_lost() {
     run(share(25), Kills::InRecoveryToo, false).await.unwrap();
+}
+
+/// The other rounds kill at random moments, which may all come before or after a recovery: here the bucket holds one up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn killed_while_it_seals_and_while_it_uploads_what_it_recovered_nothing_is_lost() {
+    let seed = seed();
+    println!("WEIR_SEED={seed}");
+    let mut rng = Rng::new(seed);
+    let scratch = Scratch::new();
+    let bucket = FakeS3::start(rng.bits()).await;
+    let setup = bucket.setup(scratch.path("data")).flag("long-poll-timeout", "200ms");
+    let mut rounds = Rounds::begin(setup, Shape::default(), rng.fork()).await.unwrap();
+    let load = rounds.load.clone();
+    let loaded = async { load.progress(0, 50).await.unwrap() };
+    rounds.load_until_and_kill(loaded).await.unwrap();
+    for held in ["/wal/", "/segments/"] {
+        bucket.set(Faults { held: Some(held), ..Faults::default() });
+        let before = bucket.unanswered();
+        let mut node = rounds.setup.spawn().unwrap();
+        // Nobody writes: what is put under such a key is put by a recovery.
+        let arrived = || async { Ok((bucket.unanswered() > before).then_some(())) };
+        wait::until(held, PATIENCE, arrived).await.unwrap();
+        node.kill();
+        rounds.load.history.died();
+    }
+    bucket.set(Faults::default());
+    rounds.restart_and_verify().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -62,6 +62,10 @@ pub struct LogStatus {
     pub applied_index: u64,
     /// The highest leader time among applied entries.
     pub time_ms: u64,
+    /// A hash of the whole state at `applied_index`, 16 hexadecimal digits; only with `?hash=true`, for it takes about a
+    /// second per million streams. Two nodes that have applied the same index give the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_hash: Option<String>,
 }
 
 /// An ended session that still has open streams.
@@ -79,6 +83,50 @@ pub struct RecoveryStatus {
     /// Who recovers it, if the recovery was handed out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_by: Option<NodeId>,
+    /// The WAL object that it cannot get past, if it is the answering node that recovers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_on: Option<StoppedOn>,
+}
+
+/// Damage that a recovery does not pass over by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoppedOn {
+    /// The object's number in its session's WAL.
+    pub seq: u64,
+    /// Which object or file, and what is wrong with it. For people.
+    pub why: String,
+}
+
+/// `POST /admin/recovery/skip`, at the node that recovers: gives up one damaged WAL object, which is then treated as one
+/// without records. **Acknowledged records are lost**: those in it, and those that follow it in the same streams. Only
+/// the object that the recovery has stopped on is skipped (`stoppedOn` in `GET /admin/cluster`). Held in memory: after
+/// a restart that comes before the recovery's end it has to be said again.
+///
+/// Errors: 400 `bad-body`; 409 `not-stopped-there`; 503 `unavailable`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SkipDamage {
+    /// Whose session it was.
+    pub node: NodeId,
+    /// At which epoch.
+    pub epoch: NodeEpoch,
+    /// The number of the object to give up.
+    pub seq: u64,
+}
+
+/// The answer to [`SkipDamage`]: the order is taken, and the recovery tried again at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Skipped {
+    /// As asked.
+    pub node: NodeId,
+    /// As asked.
+    pub epoch: NodeEpoch,
+    /// As asked.
+    pub seq: u64,
+    /// What was wrong with it.
+    pub why: String,
 }
 
 /// `GET /admin/nodes`.

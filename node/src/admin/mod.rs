@@ -9,6 +9,7 @@ mod health;
 mod metrics;
 mod nodes;
 mod problem;
+mod recovery;
 mod route;
 mod server;
 mod streams;
@@ -23,17 +24,18 @@ use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use weir_api::admin::{NodeStatus, SetNode};
+use weir_api::admin::{ClusterStatus, NodeStatus, SetNode};
 use weir_api::{NodeId, Offset, RaftId, StreamId};
 
 use crate::config::{ConfigError, ServeConfig};
-use crate::metadata::Metadata;
 use crate::metadata::command::{Command, Refusal};
 use crate::metadata::state::State;
+use crate::metadata::{Metadata, codec};
 use crate::metrics::Metrics;
 use crate::net::TcpListener;
 use crate::readiness::Readiness;
 use crate::storage::reader::SegmentReader;
+use crate::storage::skips::Skips;
 use crate::streams::Streams;
 use crate::tasks::Tasks;
 use auth::Tokens;
@@ -90,6 +92,8 @@ pub struct Sources {
     pub view: View,
     /// The metadata log.
     pub propose: Propose,
+    /// Recoveries of this node that have stopped.
+    pub skips: Skips,
     /// Streams open at this node.
     pub tail: Arc<dyn Fn(StreamId) -> Option<Tail> + Send + Sync>,
 }
@@ -134,8 +138,14 @@ pub fn serve(
     let ready = readiness.clone();
     slot.metrics
         .gauge("ready", "1 if clients should be sent here", move || f64::from(u8::from(ready.is_ready())));
-    let admin =
-        Admin { node: config.node_id.clone(), slot, readiness, tokens, metrics_open: config.metrics_open };
+    let admin = Admin {
+        node: config.node_id.clone(),
+        slot,
+        readiness,
+        tokens,
+        metrics_open: config.metrics_open,
+        tasks: tasks.clone(),
+    };
     tasks.spawn_vital("admin", server::accept(listener, Arc::new(admin), tasks.clone()));
     Ok(())
 }
@@ -148,6 +158,7 @@ struct Admin {
     /// `None`: no token is asked for; the listener is on loopback then.
     tokens: Option<Tokens>,
     metrics_open: bool,
+    tasks: Tasks,
 }
 
 impl Admin {
@@ -168,9 +179,14 @@ impl Admin {
         let open = match &endpoint {
             Ok(Endpoint::Livez | Endpoint::Readyz) => true,
             Ok(Endpoint::Metrics) => self.metrics_open,
-            Ok(Endpoint::Cluster | Endpoint::Nodes | Endpoint::SetNode(_) | Endpoint::Stream(_)) | Err(_) => {
-                false
-            }
+            Ok(
+                Endpoint::Cluster
+                | Endpoint::Nodes
+                | Endpoint::SetNode(_)
+                | Endpoint::Stream(_)
+                | Endpoint::SkipDamage,
+            )
+            | Err(_) => false,
         };
         match &self.tokens {
             Some(tokens) if !open => tokens.check(head.headers.get(AUTHORIZATION))?,
@@ -182,18 +198,36 @@ impl Admin {
             Endpoint::Readyz => Ok(health::ready(&self.readiness)),
             Endpoint::Metrics => Ok(metrics::scrape(&self.slot.metrics)),
             Endpoint::Cluster => {
-                Ok(problem::json(StatusCode::OK, &nodes::cluster(&self.seen()?, &self.node)?))
+                let hash = wants_hash(head.uri.query())?;
+                Ok(problem::json(StatusCode::OK, &self.cluster(hash).await?))
             }
             Endpoint::Nodes => Ok(problem::json(StatusCode::OK, &nodes::list(&self.seen()?.state))),
             Endpoint::Stream(name) => {
                 let Sources { view, tail, .. } = self.sources()?;
                 Ok(problem::json(StatusCode::OK, &streams::one(&view().state, &name, tail.as_ref())?))
             }
+            Endpoint::SkipDamage => {
+                let body = json_body(&head.headers, body).await?;
+                Ok(problem::json(StatusCode::OK, &recovery::skip(body, &self.sources()?.skips)?))
+            }
             Endpoint::SetNode(id) => {
                 let body = json_body(&head.headers, body).await?;
                 Ok(problem::json(StatusCode::OK, &self.set_node(id, body).await?))
             }
         }
+    }
+
+    async fn cluster(&self, hash: bool) -> Result<ClusterStatus, Error> {
+        let seen = self.seen()?;
+        let skips = &self.sources()?.skips;
+        let mut status = nodes::cluster(&seen, &self.node, &|session| skips.stop_of(session))?;
+        if hash {
+            // As long as the state is large: not on a thread that serves others.
+            let hashed = self.tasks.blocking(move || codec::state_hash(&seen.state)).await;
+            let hash = hashed.map_err(|e| Error::Unavailable(e.to_string()))?;
+            status.log.state_hash = Some(format!("{hash:016x}"));
+        }
+        Ok(status)
     }
 
     fn sources(&self) -> Result<&Sources, Error> {
@@ -214,6 +248,15 @@ impl Admin {
             Err(ProposeFailure::Unavailable(why)) => Err(Error::Unavailable(why)),
             Err(ProposeFailure::Unknown) => Err(Error::OutcomeUnknown),
         }
+    }
+}
+
+/// The query of `/admin/cluster`: nothing, or `hash=true`.
+fn wants_hash(query: Option<&str>) -> Result<bool, Error> {
+    match query {
+        None | Some("" | "hash=false") => Ok(false),
+        Some("hash=true") => Ok(true),
+        Some(other) => Err(Error::BadQuery(other.chars().take(200).collect())),
     }
 }
 

@@ -2,24 +2,30 @@
 //!
 //! Invariant: pure. Used by `super`.
 
-use weir_api::NodeId;
 use weir_api::admin::{
     AnsweredBy, ClusterStatus, LogStatus, NodeList, NodeStatus, RecoveryStatus, ResourceVersion, SetNode,
+    StoppedOn,
 };
+use weir_api::{NodeId, SessionId};
 
 use super::Seen;
 use super::problem::Error;
 use crate::metadata::command::{Command, Refusal};
 use crate::metadata::state::{Node, Session, State};
+use crate::storage::skips::Stop;
 
 /// Recoveries listed at most.
 const RECOVERIES_MAX: usize = 100;
 
-pub(super) fn cluster(seen: &Seen, me: &NodeId) -> Result<ClusterStatus, Error> {
+pub(super) fn cluster(
+    seen: &Seen,
+    me: &NodeId,
+    stop_of: &dyn Fn(&SessionId) -> Option<Stop>,
+) -> Result<ClusterStatus, Error> {
     let Seen { state, applied, leader, term } = seen;
     let founded = state.cluster.as_ref().ok_or(Error::NotFounded)?;
     let registered = || state.nodes.iter().filter(|(_, n)| !n.removed);
-    let ended = || state.sessions.values().filter_map(recovery);
+    let ended = || state.sessions.values().filter_map(|s| recovery(s, stop_of));
     let leads = |n: &Node| Some(n.raft_id) == *leader;
     Ok(ClusterStatus {
         uid: founded.uid,
@@ -33,6 +39,7 @@ pub(super) fn cluster(seen: &Seen, me: &NodeId) -> Result<ClusterStatus, Error> 
             term: *term,
             applied_index: *applied,
             time_ms: state.time_ms,
+            state_hash: None,
         },
         nodes: counted(registered().count()),
         nodes_alive: counted(registered().filter(|(_, n)| live_session(state, n).is_some()).count()),
@@ -42,7 +49,7 @@ pub(super) fn cluster(seen: &Seen, me: &NodeId) -> Result<ClusterStatus, Error> 
     })
 }
 
-fn recovery(s: &Session) -> Option<RecoveryStatus> {
+fn recovery(s: &Session, stop_of: &dyn Fn(&SessionId) -> Option<Stop>) -> Option<RecoveryStatus> {
     let ended = s.ended.as_ref()?;
     Some(RecoveryStatus {
         node: s.id.node.clone(),
@@ -50,6 +57,7 @@ fn recovery(s: &Session) -> Option<RecoveryStatus> {
         ended_at_ms: ended.at_ms,
         open_streams: s.open,
         claimed_by: s.claim.as_ref().map(|c| c.claimant.node.clone()),
+        stopped_on: stop_of(&s.id).map(|stop| StoppedOn { seq: stop.seq, why: stop.why }),
     })
 }
 

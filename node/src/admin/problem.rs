@@ -31,6 +31,10 @@ pub(super) enum Error {
     TooSlow(u64),
     #[error("{0}")]
     BadBody(String),
+    #[error("the query is {0:?}; hash=true is allowed")]
+    BadQuery(String),
+    #[error("{0}")]
+    NotStoppedThere(String),
     #[error("{0}")]
     BadNodeId(String),
     #[error("{0:?} is no percent-encoded UTF-8 name")]
@@ -67,6 +71,10 @@ impl Error {
             Self::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "too-large", "Body too large"),
             Self::TooSlow(_) => (S::REQUEST_TIMEOUT, "too-slow", "Body too slow"),
             Self::BadBody(_) => (S::BAD_REQUEST, "bad-body", "Body not understood"),
+            Self::BadQuery(_) => (S::BAD_REQUEST, "bad-query", "Query not understood"),
+            Self::NotStoppedThere(_) => {
+                (S::CONFLICT, "not-stopped-there", "Not what the recovery stopped on")
+            }
             Self::BadNodeId(_) => (S::BAD_REQUEST, "bad-node-id", "Not a node id"),
             Self::BadStreamName(_) => (S::BAD_REQUEST, "bad-stream-name", "Not a stream name"),
             Self::NoSuchNode(_) => (S::NOT_FOUND, "no-such-node", "No such node"),

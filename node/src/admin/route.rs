@@ -18,6 +18,7 @@ pub(super) enum Endpoint {
     SetNode(NodeId),
     /// The name as it stands in the path, percent-encoded.
     Stream(String),
+    SkipDamage,
 }
 
 pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
@@ -31,6 +32,10 @@ pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
         "/metrics" => get(Endpoint::Metrics),
         "/admin/cluster" => get(Endpoint::Cluster),
         "/admin/nodes" => get(Endpoint::Nodes),
+        "/admin/recovery/skip" => match *method {
+            Method::POST => Ok(Endpoint::SkipDamage),
+            _ => Err(not_allowed(method, "POST")),
+        },
         _ => {
             if let Some(id) =
                 path.strip_prefix("/admin/nodes/").filter(|id| !id.is_empty() && !id.contains('/'))

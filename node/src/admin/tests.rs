@@ -13,6 +13,7 @@ use crate::metadata::command::{Expiry, StreamConfig};
 use crate::metadata::state::{
     ClaimRecord, Cluster, CommitProgress, Node, Ownership, Session, SessionEnd, SessionNo, Stream,
 };
+use crate::storage::skips::Stop;
 
 const TOKEN: &str = "a-token-of-some-length";
 
@@ -108,13 +109,14 @@ fn state() -> State {
 struct Fixture {
     admin: Admin,
     proposed: Arc<Mutex<Vec<Command>>>,
+    skips: Skips,
 }
 
 fn fixture(answer: Result<(), ProposeFailure>) -> Fixture {
     let held = Arc::new(Mutex::new(state()));
     let proposed = Arc::new(Mutex::new(vec![]));
     let (read, wrote, log) = (held.clone(), held, proposed.clone());
-    let slot = Slot::default();
+    let (slot, skips) = (Slot::default(), Skips::default());
     slot.fill_with(Sources {
         view: Arc::new(move || Seen {
             state: read.lock().clone(),
@@ -131,11 +133,13 @@ fn fixture(answer: Result<(), ProposeFailure>) -> Fixture {
             log.lock().push(command);
             Box::pin(std::future::ready(answer.clone()))
         }),
+        skips: skips.clone(),
         tail: Arc::new(|id| (id == StreamId(1)).then_some(Tail { end: Offset(15), closed: true })),
     });
     let node = "node-0".parse().unwrap();
-    let admin = Admin { node, slot, readiness: Readiness::default(), tokens: None, metrics_open: false };
-    Fixture { admin, proposed }
+    let (readiness, tasks) = (Readiness::default(), Tasks::default());
+    let admin = Admin { node, slot, readiness, tokens: None, metrics_open: false, tasks };
+    Fixture { admin, proposed, skips }
 }
 
 fn with_token(mut f: Fixture, metrics_open: bool) -> Fixture {
@@ -226,6 +230,39 @@ async fn the_cluster_shows_leader_counts_and_recoveries() {
         json!([{"node": "node-1", "epoch": 100, "endedAtMs": 1000, "openStreams": 3, "claimedBy": "node-0"}]);
     assert_eq!(told["recoveries"], expected);
     assert_eq!(told["answeredBy"]["node"], "node-0");
+}
+
+#[tokio::test]
+async fn the_state_is_hashed_on_demand() {
+    let f = fixture(Ok(()));
+    let hash = format!("{:016x}", codec::state_hash(&state()));
+    assert_eq!(f.get("/admin/cluster?hash=true").await.json()["log"]["stateHash"], json!(hash));
+    assert_eq!(f.get("/admin/cluster?hash=false").await.json()["log"].get("stateHash"), None);
+    let bad = f.get("/admin/cluster?hash=yes").await.problem(400, "bad-query");
+    assert!(bad.contains("hash=yes") && bad.contains("hash=true"), "{bad}");
+}
+
+#[tokio::test]
+async fn only_the_object_that_a_recovery_has_stopped_on_is_skipped() {
+    let f = fixture(Ok(()));
+    let ask = async |seq: u64| {
+        let body = json!({"node": "node-1", "epoch": 100, "seq": seq}).to_string();
+        f.post("/admin/recovery/skip", &body).await
+    };
+    let nothing = ask(7).await.problem(409, "not-stopped-there");
+    assert!(nothing.contains("node-1@100"), "{nothing}");
+    let stop = Stop { seq: 7, why: "g0/wal/node-1/100/7: it is missing".to_owned() };
+    f.skips.stopped(&session("node-1", 100).id, Some(stop));
+    let shown = f.get("/admin/cluster").await.json()["recoveries"][0]["stoppedOn"].clone();
+    assert_eq!(shown, json!({"seq": 7, "why": "g0/wal/node-1/100/7: it is missing"}));
+    let another = ask(8).await.problem(409, "not-stopped-there");
+    assert!(another.contains("stopped on 7, not on 8"), "{another}");
+    let done = ask(7).await;
+    assert_eq!((done.status, &done.json()["seq"]), (200, &json!(7)));
+    ask(7).await.problem(409, "not-stopped-there");
+    let bad = f.post("/admin/recovery/skip", r#"{"node": "node-1", "epoch": 100}"#).await;
+    assert!(bad.problem(400, "bad-body").contains("seq"));
+    assert!(f.get("/admin/recovery/skip").await.problem(405, "method-not-allowed").contains("POST"));
 }
 
 #[tokio::test]

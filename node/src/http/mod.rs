@@ -321,4 +321,4 @@ fn dress(method: &Method, response: &mut Response<Body>) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

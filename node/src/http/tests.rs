@@ -68,7 +68,8 @@ impl Node {
     }
 }
 
-fn config_in(dir: &std::path::Path) -> ServeConfig {
+/// All defaults, in `dir` and on free ports.
+pub(crate) fn config_in(dir: &std::path::Path) -> ServeConfig {
     let environment = |name: &str| match name {
         "WEIR_DATA_DIR" => Some(dir.into()),
         "WEIR_LISTEN" | "WEIR_PEER_LISTEN" | "WEIR_ADMIN_LISTEN" => Some("127.0.0.1:0".into()),

@@ -25,6 +25,7 @@ use crate::storage::answered::{NoAnswer, until_answered};
 use crate::storage::probe::{self, ProbeError};
 use crate::storage::reader::SegmentReader;
 use crate::storage::recovery::{FIRST_RECOVERY_SEGMENT, Recovery};
+use crate::storage::skips::Skips;
 use crate::storage::store::Store;
 use crate::storage::sweep::Sweep;
 use crate::storage::wal::{self, WalStore};
@@ -131,6 +132,7 @@ pub(super) struct Records {
     generation: u64,
     wal_store: Arc<dyn WalStore>,
     pub(super) reader: SegmentReader,
+    pub(super) skips: Skips,
 }
 
 impl Records {
@@ -140,6 +142,7 @@ impl Records {
         let generation = 0;
         let wal_store = wal::open(store, generation, identity.cluster, tasks);
         let reader = SegmentReader::new(store.clone(), config.cache_bytes);
+        let skips = Skips::default();
         let recovered = Arc::new(AtomicU64::new(0));
         let counted = recovered.clone();
         admin_slot.metrics().counter(
@@ -158,6 +161,7 @@ impl Records {
             wal_store: wal_store.clone(),
             reader: reader.clone(),
             readiness: readiness.clone(),
+            skips: skips.clone(),
             lease: config.lease,
             segment_bytes: config.segment_bytes,
             recovered,
@@ -174,7 +178,7 @@ impl Records {
             wal_store: wal_store.clone(),
         };
         tasks.spawn_vital("sweep", sweep.run());
-        Self { generation, wal_store, reader }
+        Self { generation, wal_store, reader, skips }
     }
 }
 

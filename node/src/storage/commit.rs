@@ -80,6 +80,11 @@ impl Draft {
         self.parts.contains_key(&stream)
     }
 
+    /// Where the next frame of this stream has to begin, if it has frames.
+    pub fn end(&self, stream: StreamId) -> Option<Offset> {
+        self.parts.get(&stream)?.frames.last().map(Frame::end)
+    }
+
     /// Nothing in it.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()

@@ -5,7 +5,7 @@ pub mod cache;
 pub mod cluster_file;
 pub mod commit;
 #[cfg(test)]
-mod faults;
+pub(crate) mod faults;
 mod index;
 pub mod keys;
 mod payload;
@@ -15,6 +15,7 @@ pub mod record;
 pub mod recovery;
 pub mod seal;
 pub mod segment;
+pub mod skips;
 pub mod store;
 pub mod sweep;
 pub mod tail;

@@ -5,7 +5,7 @@
 //! stream is open count, from the committed end on. Any step may be cut short and done again, by this process or
 //! another. One vital task of every node; the metadata leader hands the claims out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,8 +17,9 @@ use super::keys;
 use super::reader::SegmentReader;
 use super::record::{Dedupe, Frame};
 use super::seal::SealNote;
+use super::skips::{Skips, Stop};
 use super::store::Store;
-use super::wal::WalStore;
+use super::wal::{WalError, WalStore};
 use crate::clock::Clock;
 use crate::fault;
 use crate::metadata::command::{Command, CommitOrigin, NewSegment, Refusal};
@@ -49,6 +50,8 @@ pub struct Recovery {
     pub reader: SegmentReader,
     /// Where troubles are told.
     pub readiness: Readiness,
+    /// What a person has said to go on without.
+    pub skips: Skips,
     /// How long a session may speak for the present after its last heartbeat.
     pub lease: Duration,
     /// Payload bytes per recovered segment.
@@ -145,6 +148,7 @@ impl Recovery {
             tokio::select! {
                 () = stopping.cancelled() => return Ok(()),
                 changed = applied.changed() => changed?,
+                () = self.skips.ordered() => {}
                 () = tokio::time::sleep(again.unwrap_or(Duration::MAX)), if again.is_some() => {}
             }
         }
@@ -202,15 +206,24 @@ impl Recovery {
         let note = SealNote { by: self.session.clone(), claim: claimed.number };
         // Bounded, so that memory stays at about one segment's worth.
         let (objects, mut incoming) = tokio::sync::mpsc::channel(4);
-        let sealing = self.wal_store.seal(&claimed.ended, claimed.wal_start, &note, objects);
+        let skip = self.skips.of(&claimed.ended);
+        let sealing = self.wal_store.seal(&claimed.ended, claimed.wal_start, &note, &skip, objects);
         // Owns the receiver: committing that fails must end the sealing, which else waits for room for ever.
+        let lossy = !skip.is_empty();
         let committing = async move {
+            let mut cut = BTreeSet::new();
             let mut frames_in = 0u64;
             let mut draft = Draft::default();
             let mut covered = claimed.wal_start;
             while let Some(object) = incoming.recv().await {
                 for frame in object.frames {
                     frames_in += 1;
+                    if lossy && self.follows_a_gap(claimed, &draft, &frame) {
+                        if cut.insert(frame.stream) {
+                            tracing::error!(stream = %frame.stream, from = %frame.offset, "records behind a skipped WAL object are dropped");
+                        }
+                        continue;
+                    }
                     self.take(claimed, &mut draft, frame).await?;
                 }
                 covered = object.seq + 1;
@@ -222,7 +235,7 @@ impl Recovery {
         };
         let (sealed, committed) = tokio::join!(sealing, committing);
         let (draft, covered, frames) = committed?;
-        let end = sealed.map_err(|e| Stopped::Again(e.to_string()))?;
+        let end = sealed.map_err(|e| self.stopped(claimed, &e))?;
         fault::point("recovery.sealed");
         self.commit(claimed, draft, covered.max(end)).await?;
         fault::point("recovery.committed");
@@ -233,6 +246,7 @@ impl Recovery {
             Err(ProposeError::Refused(Refusal::ClaimNotCurrent { .. })) => return Err(Stopped::NotOurs),
             Err(e) => return Err(Stopped::Again(e.to_string())),
         }
+        self.skips.forget(&claimed.ended);
         self.recovered.fetch_add(1, Ordering::Relaxed);
         fault::point("recovery.recovered");
         let took = began.elapsed();
@@ -241,6 +255,37 @@ impl Recovery {
             tracing::warn!(session = %claimed.ended, error = %e, "recovered WAL not deleted; the sweep at the next start does it");
         }
         Ok(())
+    }
+
+    /// Why the WAL could not be read to its end; where a person may help, `skips` knows.
+    fn stopped(&self, claimed: &Claimed, e: &WalError) -> Stopped {
+        let at = match e {
+            WalError::Corrupt { seq: Some(seq), .. } => Some(Stop { seq: *seq, why: e.to_string() }),
+            WalError::Corrupt { seq: None, .. }
+            | WalError::Unavailable(_)
+            | WalError::SessionExists(_)
+            | WalError::Abandoned => None,
+        };
+        let advice = if let Some(Stop { seq, .. }) = &at {
+            format!(" (object {seq}; restore it, or see POST /admin/recovery/skip)")
+        } else {
+            String::new()
+        };
+        self.skips.stopped(&claimed.ended, at);
+        Stopped::Again(format!("{e}{advice}"))
+    }
+
+    /// What this frame follows was in an object that was skipped.
+    fn follows_a_gap(&self, claimed: &Claimed, draft: &Draft, frame: &Frame) -> bool {
+        let due = draft.end(frame.stream).or_else(|| {
+            self.metadata.read(|state| {
+                let (ended, _) = state.session_by_id(&claimed.ended)?;
+                let stream = state.streams.get(&frame.stream)?;
+                let counts = stream.ownership == Ownership::Open(ended) && stream.epoch == frame.epoch;
+                counts.then_some(stream.committed)
+            })
+        });
+        due.is_some_and(|due| frame.offset > due)
     }
 
     /// Takes a frame into the draft if it counts.

@@ -361,3 +361,6 @@ impl Inner {
         result.await.unwrap_or(Err(StreamError::OutcomeUnknown))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ pub struct Faults {
     /// Delayed by up to `delay`.
     pub slow: u64,
     pub delay: Duration,
+    /// Puts of keys that contain this are never answered.
+    pub held: Option<&'static str>,
     /// `If-None-Match` is ignored.
     pub overwrites: bool,
 }

@@ -46,7 +46,7 @@ struct Shared {
     /// Puts that take effect after their answer.
     late: Mutex<JoinSet<()>>,
     puts: Mutex<u64>,
-    /// Requests that an outage left without an answer.
+    /// Requests left without an answer: in an outage that hangs, or held.
     unanswered: AtomicU64,
     /// What was done to which key, for a failure's message.
     journal: Mutex<Vec<String>>,
@@ -128,7 +128,7 @@ impl FakeS3 {
         self.shared.journal.lock().unwrap().join("\n")
     }
 
-    /// How many requests an outage has left without an answer.
+    /// How many requests were left without an answer.
     pub fn unanswered(&self) -> u64 {
         self.shared.unanswered.load(Ordering::SeqCst)
     }

@@ -57,6 +57,11 @@ pub(super) async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> A
 
 async fn put(shared: &Arc<Shared>, key: String, request: Request<Incoming>) -> Answer {
     *shared.puts.lock().unwrap() += 1;
+    let held = shared.faults.lock().unwrap().held;
+    if held.is_some_and(|part| key.contains(part)) {
+        shared.unanswered.fetch_add(1, Ordering::SeqCst);
+        std::future::pending::<()>().await;
+    }
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_e| cut())?.to_bytes();
     let (fate, overwrites) = {

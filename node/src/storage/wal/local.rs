@@ -15,7 +15,7 @@
 //! is exactly a WAL object's bytes. For file systems of one machine only: on a network file system the look could be
 //! answered from a cache.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -118,10 +118,11 @@ impl WalStore for LocalWal {
         ended: &'a SessionId,
         from: u64,
         by: &'a SealNote,
+        skip: &'a BTreeSet<u64>,
         each: mpsc::Sender<WalObject>,
     ) -> BoxFuture<'a, Result<u64, WalError>> {
-        let (folder, by) = (self.folder(ended), by.clone());
-        blocking(&self.tasks, move || sealer::seal(&folder, from.max(FIRST_SEQ), &by, &each))
+        let (folder, by, skip) = (self.folder(ended), by.clone(), skip.clone());
+        blocking(&self.tasks, move || sealer::seal(&folder, from.max(FIRST_SEQ), &by, &skip, &each))
     }
 
     fn trim<'a>(&'a self, session: &'a SessionId, below: u64) -> BoxFuture<'a, Result<(), WalError>> {

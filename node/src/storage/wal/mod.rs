@@ -5,6 +5,7 @@
 //! I2); time does not enter. Two kinds: [`ObjectWal`] in a bucket, [`LocalWal`] in a local folder; [`Wal`] batches
 //! appends over either. Called by `streams` (appends), `recovery` (seal) and whoever commits segments (trim).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -56,6 +57,8 @@ pub enum WalError {
         object: String,
         /// Where in it.
         position: u64,
+        /// Which number is damaged or missing, if recovery could go on without it.
+        seq: Option<u64>,
         /// What is wrong.
         why: String,
     },
@@ -91,12 +94,14 @@ pub trait WalStore: Send + Sync {
 
     /// Ends the WAL of `ended`: sends its objects from `from` on, in order, then makes sure that no more can follow, and
     /// returns the number after the last. Idempotent and safe to race: everyone gets the same objects and end. The
-    /// caller may use what it is sent at once, but must not call the session recovered before this returns.
+    /// caller may use what it is sent at once, but must not call the session recovered before this returns. Objects
+    /// whose numbers are in `skip` count as empty where they do not verify or are missing.
     fn seal<'a>(
         &'a self,
         ended: &'a SessionId,
         from: u64,
         by: &'a SealNote,
+        skip: &'a BTreeSet<u64>,
         each: mpsc::Sender<WalObject>,
     ) -> BoxFuture<'a, Result<u64, WalError>>;
 
@@ -144,7 +149,12 @@ fn check_header(
 }
 
 fn corrupt(object: impl Into<String>, position: u64, why: impl ToString) -> WalError {
-    WalError::Corrupt { object: object.into(), position, why: why.to_string() }
+    WalError::Corrupt { object: object.into(), position, seq: None, why: why.to_string() }
+}
+
+/// The same, of one object that can be skipped.
+fn corrupt_at(seq: u64, object: impl Into<String>, position: u64, why: impl ToString) -> WalError {
+    WalError::Corrupt { object: object.into(), position, seq: Some(seq), why: why.to_string() }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Invariant: whichever of object and seal is stored first under a number stays there, so that writer and sealer cannot
 //! both succeed at it. "Exists" proves nothing by itself: the object is read and compared.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc;
 use weir_api::{ClusterUid, SessionId};
 
-use super::{FIRST_SEQ, PutError, WalError, WalObject, WalStore, WalWriter, check_header, corrupt};
+use super::{FIRST_SEQ, PutError, WalError, WalObject, WalStore, WalWriter, check_header, corrupt_at};
 use crate::fault;
 use crate::storage::keys;
 use crate::storage::record::codec;
@@ -86,9 +87,10 @@ impl WalStore for ObjectWal {
         ended: &'a SessionId,
         from: u64,
         by: &'a SealNote,
+        skip: &'a BTreeSet<u64>,
         each: mpsc::Sender<WalObject>,
     ) -> BoxFuture<'a, Result<u64, WalError>> {
-        async move { self.inner.seal(ended, from.max(FIRST_SEQ), by, &each).await }.boxed()
+        async move { self.inner.seal(ended, from.max(FIRST_SEQ), by, skip, &each).await }.boxed()
     }
 
     fn trim<'a>(&'a self, session: &'a SessionId, below: u64) -> BoxFuture<'a, Result<(), WalError>> {
@@ -115,11 +117,12 @@ impl Inner {
         ended: &SessionId,
         from: u64,
         by: &SealNote,
+        skip: &BTreeSet<u64>,
         each: &mpsc::Sender<WalObject>,
     ) -> Result<u64, WalError> {
         let (mut at, mut tries, mut lost, mut why) = (from, 0, 0, String::new());
         loop {
-            let open = match self.replay(ended, at, each).await? {
+            let open = match self.replay(ended, at, skip, each).await? {
                 Pass::Sealed(end) => return Ok(end),
                 Pass::Open(seq) => seq,
             };
@@ -165,6 +168,7 @@ impl Inner {
         &self,
         ended: &SessionId,
         from: u64,
+        skip: &BTreeSet<u64>,
         each: &mpsc::Sender<WalObject>,
     ) -> Result<Pass, WalError> {
         let (mut at, mut width) = (from, READ_AHEAD);
@@ -183,17 +187,21 @@ impl Inner {
                     // The writer has two puts under way at most. So what stands two after the hole shows that the
                     // hole was filled once: just now, or its object is lost.
                     (Some(object), Some(h)) if seq > h + 1 && !Seal::looks_like(&object) => {
-                        self.insist(ended, h).await?;
+                        self.insist(ended, h, skip).await?;
                         filled = true;
                         break;
                     }
                     _ => continue,
                 };
                 let size = object.len() as u64;
-                match self.verify(ended, seq, &object)? {
-                    Found::Seal => return Ok(Pass::Sealed(seq)),
-                    Found::Object(o) => each.send(o).await.map_err(|_e| WalError::Abandoned)?,
-                }
+                let object = match self.verify(ended, seq, &object) {
+                    Ok(Found::Seal) => return Ok(Pass::Sealed(seq)),
+                    Ok(Found::Object(object)) => object,
+                    // It stays where it is: whatever stands there keeps the writer out.
+                    Err(_skipped) if skip.contains(&seq) => WalObject { seq, bytes: 0, frames: Vec::new() },
+                    Err(damaged) => return Err(damaged),
+                };
+                each.send(object).await.map_err(|_e| WalError::Abandoned)?;
                 at = seq + 1;
                 width = width.min((READ_AHEAD_BYTES / size.max(1)).max(2));
             }
@@ -202,7 +210,7 @@ impl Inner {
             if !self.stands_beyond(ended, seq).await? {
                 return Ok(Pass::Open(seq));
             }
-            self.insist(ended, seq).await?;
+            self.insist(ended, seq, skip).await?;
         }
     }
 
@@ -225,18 +233,23 @@ impl Inner {
         Ok(false)
     }
 
-    async fn insist(&self, session: &SessionId, seq: u64) -> Result<(), WalError> {
-        match self.read(session, seq).await.1? {
-            Some(_) => Ok(()),
-            None => {
-                let key = keys::wal(self.generation, session, seq);
-                Err(corrupt(key, 0, "it is missing although later ones are there"))
-            }
+    /// What stands at `seq` is to be read again, for it must be there: or it is lost. In the place of one that is to be
+    /// skipped an object without records is put, or else a writer that lives on could fill the hole behind our back.
+    async fn insist(&self, session: &SessionId, seq: u64, skip: &BTreeSet<u64>) -> Result<(), WalError> {
+        if self.read(session, seq).await.1?.is_some() {
+            return Ok(());
         }
+        let key = keys::wal(self.generation, session, seq);
+        if !skip.contains(&seq) {
+            return Err(corrupt_at(seq, key, 0, "it is missing although later ones are there"));
+        }
+        let empty = codec::encode(self.cluster, session, seq, &[]);
+        self.store.put_if_absent(&key, empty).await.map_err(unavailable)?;
+        Ok(())
     }
 
     fn verify(&self, session: &SessionId, seq: u64, object: &Bytes) -> Result<Found, WalError> {
-        let bad = |why: String| corrupt(keys::wal(self.generation, session, seq), 0, why);
+        let bad = |why: String| corrupt_at(seq, keys::wal(self.generation, session, seq), 0, why);
         if Seal::looks_like(object) {
             let seal = Seal::decode(object).map_err(|e| bad(e.to_string()))?;
             return if seal.cluster == self.cluster && seal.ended == *session && seal.seq == seq {

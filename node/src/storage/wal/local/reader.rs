@@ -4,6 +4,7 @@
 //! by a later record of the session (in this file or by the name of the next) was once synced and is damage: an error
 //! that names file and position. Bytes of lower numbers are what an earlier use of the file left. Memory: one record.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,7 +15,7 @@ use bytes::Bytes;
 use super::spare::{FENCE, usable};
 use super::{BEGUN, Folder, at};
 use crate::storage::record::codec::{self, CodecError, Header};
-use crate::storage::wal::{FIRST_SEQ, WalError, WalObject, check_header, corrupt};
+use crate::storage::wal::{FIRST_SEQ, WalError, WalObject, check_header, corrupt, corrupt_at};
 
 /// How much is searched at a time.
 const CHUNK: usize = 1 << 20;
@@ -22,6 +23,8 @@ const CHUNK: usize = 1 << 20;
 /// A place in the row of files.
 pub(super) struct Reader<'a> {
     folder: &'a Folder,
+    /// Records to go on without, if they are damaged.
+    skip: &'a BTreeSet<u64>,
     /// The files from the current one on, by the number each begins with.
     logs: Vec<u64>,
     path: PathBuf,
@@ -40,7 +43,11 @@ enum Here {
 
 impl<'a> Reader<'a> {
     /// Stands before record `from`; `None` if the session has written nothing.
-    pub(super) fn open(folder: &'a Folder, from: u64) -> Result<Option<Self>, WalError> {
+    pub(super) fn open(
+        folder: &'a Folder,
+        from: u64,
+        skip: &'a BTreeSet<u64>,
+    ) -> Result<Option<Self>, WalError> {
         // In this order: a live writer's first log may come between the two looks.
         let begun = begun(folder)?;
         let mut logs = folder.logs().map_err(at(&folder.path))?;
@@ -53,11 +60,12 @@ impl<'a> Reader<'a> {
         };
         logs.drain(..holder);
         let (path, file, size) = Self::file(folder, logs[0])?;
-        let mut reader = Self { folder, next: logs[0], logs, path, file, size, position: 0 };
+        let mut reader = Self { folder, skip, next: logs[0], logs, path, file, size, position: 0 };
         // Everything below `from` was synced once, so that it is there or damaged.
         while reader.next < from {
             match reader.header(reader.position)? {
                 Ok(header) if header.seq == reader.next => reader.step(&header),
+                _ if skip.contains(&reader.next) => reader.pass_over()?,
                 Ok(_) => return Err(reader.damage("another record stands here".to_owned())),
                 Err(why) => return Err(reader.damage(why)),
             }
@@ -81,8 +89,32 @@ impl<'a> Reader<'a> {
         Ok((path, file, usable(size)))
     }
 
-    /// The next record; `None` at the end of the row.
+    /// The next record; `None` at the end of the row. One that is skipped comes without frames.
     pub(super) fn next(&mut self) -> Result<Option<WalObject>, WalError> {
+        match self.verified() {
+            Err(WalError::Corrupt { seq: Some(seq), .. }) if self.skip.contains(&seq) => {
+                self.pass_over()?;
+                Ok(Some(WalObject { seq, bytes: 0, frames: Vec::new() }))
+            }
+            other => other,
+        }
+    }
+
+    /// Goes to where the record after the damaged one stands, if it can be told.
+    fn pass_over(&mut self) -> Result<(), WalError> {
+        match self.later()? {
+            Some(place) => {
+                let follows = self.header(place)?.is_ok_and(|header| header.seq == self.next + 1);
+                // Else the next is damaged too, somewhere behind this position.
+                self.position = if follows { place } else { self.position };
+            }
+            None => self.position = self.size,
+        }
+        self.next += 1;
+        Ok(())
+    }
+
+    fn verified(&mut self) -> Result<Option<WalObject>, WalError> {
         loop {
             let why = match self.here()? {
                 Here::Record(header, body) => {
@@ -128,7 +160,8 @@ impl<'a> Reader<'a> {
     }
 
     fn damage(&self, why: String) -> WalError {
-        corrupt(self.path.display().to_string(), self.position, format!("record {}: {why}", self.next))
+        let object = self.path.display().to_string();
+        corrupt_at(self.next, object, self.position, format!("record {}: {why}", self.next))
     }
 
     fn here(&self) -> Result<Here, WalError> {

@@ -4,6 +4,7 @@
 //! more; whether that one counts is decided once, by the file `end`, so that every sealer gives the same answer. What
 //! counts is synced before `end` says so. Neither file is ever removed.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -22,6 +23,7 @@ pub(super) fn seal(
     folder: &Folder,
     from: u64,
     by: &SealNote,
+    skip: &BTreeSet<u64>,
     each: &mpsc::Sender<WalObject>,
 ) -> Result<u64, WalError> {
     folder.make().map_err(at(&folder.path))?;
@@ -29,11 +31,11 @@ pub(super) fn seal(
     settle(folder, &folder.seal(), from, by)?;
     fault::point("wal.local.seal.created");
     let known = read_seal(folder, &folder.end())?;
-    let mut replay = Replay { folder, each, reader: None, at: from, held: None };
+    let mut replay = Replay { folder, skip, each, reader: None, at: from, held: None };
     if known.as_ref().is_some_and(|end| end.seq == from) {
         return Ok(from);
     }
-    replay.reader = Reader::open(folder, from)?;
+    replay.reader = Reader::open(folder, from, skip)?;
     match known {
         Some(end) => replay.up_to(end.seq),
         None => {
@@ -50,6 +52,7 @@ pub(super) fn seal(
 /// The records on their way to the receiver; the newest is held back until it is known to count.
 struct Replay<'a> {
     folder: &'a Folder,
+    skip: &'a BTreeSet<u64>,
     each: &'a mpsc::Sender<WalObject>,
     reader: Option<Reader<'a>>,
     at: u64,
@@ -85,7 +88,7 @@ impl Replay<'_> {
                 continue;
             }
             // It may stand in a file that is newer than the list of files this began with.
-            self.reader = Reader::open(self.folder, self.at)?;
+            self.reader = Reader::open(self.folder, self.at, self.skip)?;
             if !self.step()? {
                 let why = format!("record {} is missing, and the WAL ends at {end}", self.at);
                 return Err(corrupt(self.folder.path.display().to_string(), 0, why));

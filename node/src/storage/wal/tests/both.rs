@@ -2,6 +2,7 @@
 
 use super::rig::*;
 use crate::storage::wal::*;
+use std::collections::BTreeSet;
 
 #[tokio::test]
 async fn what_was_stored_comes_back_in_order_from_any_start() {
@@ -73,8 +74,8 @@ async fn a_recovery_that_breaks_off_can_be_repeated() {
             writer.put(seq, object(&s, seq, 300)).await.unwrap();
         }
         let (each, mut got) = mpsc::channel(1);
-        let by = note(1);
-        let broken = tokio::join!(rig.wals.seal(&s, 1, &by, each), async {
+        let (by, none) = (note(1), BTreeSet::new());
+        let broken = tokio::join!(rig.wals.seal(&s, 1, &by, &none, each), async {
             got.recv().await.unwrap();
             drop(got);
         });

@@ -1,5 +1,6 @@
 //! A bucket that loses replies, answers late or not at all, or has been tampered with.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -250,4 +251,30 @@ async fn a_store_that_is_down_for_a_minute_stalls_and_comes_back() {
     wal.enqueue(frame(3, 10)).unwrap().wait().await.unwrap();
     assert_eq!(sink.frames(), [1, 3]);
     assert!(wal.status().error.is_none() && !wal.status().stalled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_skipped_object_counts_as_empty_and_keeps_the_writer_out() {
+    for lost in [true, false] {
+        let rig = bucket();
+        let (s, writer) = (session(1), rig.writer(1).await);
+        for seq in 1..=5 {
+            writer.put(seq, object(&s, seq, 10)).await.unwrap();
+        }
+        if lost {
+            faults(&rig).delete(&path(2)).await.unwrap();
+        } else {
+            faults(&rig).put(&path(2), PutPayload::from_static(b"garbage")).await.unwrap();
+        }
+        let error = seal(&rig.wals, &s, 0, 1).await.unwrap_err();
+        assert!(matches!(error, WalError::Corrupt { seq: Some(2), .. }), "{error}");
+        let other = seal_without(&rig.wals, &s, 0, 1, &BTreeSet::from([3])).await.unwrap_err();
+        assert_eq!(other, error, "only what is named is skipped");
+        let (end, objects) = seal_without(&rig.wals, &s, 0, 1, &BTreeSet::from([2, 3])).await.unwrap();
+        let with: Vec<u64> = objects.iter().filter(|o| !o.frames.is_empty()).map(|o| o.seq).collect();
+        assert_eq!((end, with), (6, vec![1, 3, 4, 5]), "what verifies is not skipped");
+        // A writer that tries its old put again must not take it for stored.
+        let late = writer.put(2, object(&s, 2, 10)).await;
+        assert!(matches!(late, Err(PutError::Failed(_))), "{late:?}");
+    }
 }

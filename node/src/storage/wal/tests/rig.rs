@@ -1,5 +1,6 @@
 //! A WAL of either kind with what a test needs around it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -87,9 +88,20 @@ pub(in super::super) async fn seal(
     from: u64,
     claim: u64,
 ) -> Sealed {
+    seal_without(wals, ended, from, claim, &BTreeSet::new()).await
+}
+
+/// The same, with damage that may be passed over.
+pub(in super::super) async fn seal_without(
+    wals: &Arc<dyn WalStore>,
+    ended: &SessionId,
+    from: u64,
+    claim: u64,
+    skip: &BTreeSet<u64>,
+) -> Sealed {
     let (each, mut got) = mpsc::channel(2);
     let note = note(claim);
-    let (end, objects) = tokio::join!(wals.seal(ended, from, &note, each), async {
+    let (end, objects) = tokio::join!(wals.seal(ended, from, &note, skip, each), async {
         let mut objects = Vec::new();
         while let Some(o) = got.recv().await {
             objects.push(o);

@@ -1,9 +1,10 @@
 //! Files that end anywhere, hold anything, or are missing.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 
 use super::*;
-use crate::storage::wal::tests::rig::{object, seal};
+use crate::storage::wal::tests::rig::{object, seal, seal_without};
 
 /// Writes records of these sizes and lets the process go.
 async fn write(bench: &Bench, sizes: &[usize]) {
@@ -80,7 +81,7 @@ async fn a_flipped_bit_is_noticed_unless_it_is_in_the_last_record() {
         bad[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&log, &bad).unwrap();
         match read(&bench).await {
-            Err(WalError::Corrupt { object, position, why }) => {
+            Err(WalError::Corrupt { object, position, why, .. }) => {
                 assert!(bit / 8 < last, "bit {bit}: {why}");
                 assert_eq!(object, log.display().to_string());
                 assert!(position as usize <= bit / 8, "bit {bit}: at {position}");
@@ -90,6 +91,56 @@ async fn a_flipped_bit_is_noticed_unless_it_is_in_the_last_record() {
             other => panic!("bit {bit}: {other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_passed_over_only_if_told_so_and_nothing_else_is() {
+    let sizes = [20, 30, 0, 40, 50];
+    for damaged in 1..sizes.len() as u64 {
+        let bench = Bench::new();
+        write(&bench, &sizes).await;
+        let log = bench.logs().remove(0);
+        let from: usize = (1..damaged).map(|n| object(&session(1), n, sizes[n as usize - 1]).len()).sum();
+        let whole = std::fs::read(&log).unwrap();
+        let length = object(&session(1), damaged, sizes[damaged as usize - 1]).len();
+        for at in [from, from + 9, from + length - 1] {
+            let mut bad = whole.clone();
+            bad[at] ^= 0x40;
+            std::fs::write(&log, &bad).unwrap();
+            let (wals, _) = bench.process();
+            let error = seal(&wals, &session(1), 1, 1).await.unwrap_err();
+            assert!(matches!(error, WalError::Corrupt { seq: Some(seq), .. } if seq == damaged), "{error}");
+            let another = BTreeSet::from([damaged + 1]);
+            assert_eq!(seal_without(&wals, &session(1), 1, 1, &another).await.unwrap_err(), error);
+            let skip = BTreeSet::from([damaged]);
+            let (end, objects) = seal_without(&wals, &session(1), 1, 1, &skip).await.unwrap();
+            assert_eq!(end, 6, "record {damaged} at {at}");
+            for o in objects {
+                assert_eq!(o.frames.is_empty(), o.seq == damaged, "record {}", o.seq);
+            }
+            bench.unseal();
+        }
+    }
+}
+
+#[tokio::test]
+async fn damaged_records_in_a_row_are_named_one_by_one() {
+    let bench = Bench::new();
+    write(&bench, &[100; 5]).await;
+    let log = bench.logs().remove(0);
+    let mut bad = std::fs::read(&log).unwrap();
+    let length = object(&session(1), 2, 100).len();
+    bad[length + 5] ^= 1;
+    bad[2 * length + 5] ^= 1;
+    std::fs::write(&log, &bad).unwrap();
+    let (wals, _) = bench.process();
+    let two = BTreeSet::from([2]);
+    let error = seal_without(&wals, &session(1), 1, 1, &two).await.unwrap_err();
+    assert!(matches!(error, WalError::Corrupt { seq: Some(3), .. }), "{error}");
+    let both = BTreeSet::from([2, 3]);
+    let (end, objects) = seal_without(&wals, &session(1), 1, 1, &both).await.unwrap();
+    let with: Vec<u64> = objects.iter().filter(|o| !o.frames.is_empty()).map(|o| o.seq).collect();
+    assert_eq!((end, with), (6, vec![1, 4, 5]));
 }
 
 #[tokio::test]
