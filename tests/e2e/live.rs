@@ -32,7 +32,11 @@ fn name(s: usize) -> String {
 
 /// Checks that `text` is what stream `s` holds at `at`.
 fn check(s: usize, at: u64, text: &str) -> Result<()> {
-    ensure!(at % RECORD == 0 && text.len() as u64 % RECORD == 0, "{at}, {} bytes", text.len());
+    ensure!(
+        at.is_multiple_of(RECORD) && (text.len() as u64).is_multiple_of(RECORD),
+        "{at}, {} bytes",
+        text.len()
+    );
     for (part, n) in text.as_bytes().chunks(RECORD as usize).zip(at / RECORD..) {
         let part = String::from_utf8_lossy(part);
         ensure!(part == record(s, n), "{part:?} where {:?} belongs", record(s, n));

@@ -141,7 +141,7 @@ impl Events {
                 return None;
             }
             let next = match self.first.take() {
-                Some(chunk) => self.from_chunk(chunk),
+                Some(chunk) => self.send_chunk(chunk),
                 None => self.step().await,
             };
             match next {
@@ -274,13 +274,13 @@ impl Events {
     async fn catch_up(&mut self) -> Result<Next, End> {
         // In a box, for a reader at the tail is not to carry the room for it.
         match timeout(self.patience, Box::pin(self.streams.read(self.at, CHUNK))).await {
-            Ok(Ok(Some(chunk))) => self.from_chunk(chunk),
+            Ok(Ok(Some(chunk))) => self.send_chunk(chunk),
             // It is gone, or cannot be read now: the client asks again, and is told why.
             Ok(Ok(None) | Err(_)) | Err(_) => Err(End),
         }
     }
 
-    fn from_chunk(&mut self, mut chunk: ReadChunk) -> Result<Next, End> {
+    fn send_chunk(&mut self, mut chunk: ReadChunk) -> Result<Next, End> {
         if chunk.start != self.at {
             return Err(End);
         }
