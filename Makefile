@@ -44,10 +44,11 @@ crash: setup ## Real nodes, killed at every step, and their files damaged
 soak: setup ## The crash suite, ten times as long as in the gate
 	@WEIR_CRASH_ROUNDS=$${WEIR_CRASH_ROUNDS:-2000} .ci/gate crash
 
-bench: setup ## Figures: a million streams in the state, idle streams, segments, lock or task. Asserts only memory
+bench: setup ## Figures: a million streams in the state, idle streams, live readers, segments, lock or task. Asserts only memory
 	@cargo build --locked --release --package weir --bins --examples
 	@"$(CARGO_TARGET_DIR)/release/examples/lock_or_task"
 	@"$(CARGO_TARGET_DIR)/release/examples/segment_read"
+	@"$(CARGO_TARGET_DIR)/release/examples/wake_many"
 	@"$(CARGO_TARGET_DIR)/release/examples/apply_scale"
 	@WEIR_BIN="$(CARGO_TARGET_DIR)/release/weir" cargo test --locked --workspace --features weir/fault-points --test e2e \
-		-- --ignored --nocapture idle
+		-- --ignored --nocapture --test-threads 1 idle live_

@@ -12,6 +12,7 @@ mod disk;
 mod identity;
 mod idle;
 mod limits;
+mod live;
 mod outage;
 mod protocol;
 mod shutdown;

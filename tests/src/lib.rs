@@ -19,6 +19,7 @@ pub mod checker;
 pub mod client;
 pub mod files;
 pub mod history;
+pub mod live;
 pub mod load;
 pub mod node;
 pub mod raw;

@@ -27,6 +27,10 @@ use crate::streams::{Claim, Follower, Look, ReadChunk};
 /// About the most content in one event, bytes. What a reader holds that does not read is a small multiple of it.
 pub(super) const CHUNK: usize = 64 << 10;
 
+/// From this size on one piece is on its way at a time. hyper takes up to 16 pieces ahead of the socket, which for
+/// small ones is little.
+const LARGE: usize = 4 << 10;
+
 /// Says that the connection is alive.
 const COMMENT: Bytes = Bytes::from_static(b": \n\n");
 
@@ -131,13 +135,13 @@ impl Events {
 
     async fn wait_for_next(&mut self) -> Option<Bytes> {
         loop {
-            // Until the connection has taken the last chunk there is no use in another.
+            // Until the connection has taken the last large piece there is no use in another.
             self.flight.landed().await;
             if self.told == Some(Claim::Closed) || self.is_over() {
                 return None;
             }
             let next = match self.first.take() {
-                Some(chunk) => self.from_chunk(chunk),
+                Some(chunk) => self.send_chunk(chunk),
                 None => self.step().await,
             };
             match next {
@@ -238,13 +242,13 @@ impl Events {
         let (bytes, cursor) = wire.whole();
         if cursor >= self.cursor || claim == Claim::Closed {
             self.cursor = self.cursor.max(cursor);
-            return bytes;
+            return if bytes.len() < LARGE { bytes } else { self.flight.take_off(bytes) };
         }
         // This reader has a later cursor: the control event is its own.
         let mut own = Vec::with_capacity(wire.data().len() + CONTROL_BYTES);
         own.extend_from_slice(wire.data());
         self.control(&mut own, claim);
-        own.into()
+        self.flight.take_off(own.into())
     }
 
     /// Nothing to send here but where the reader stands, if that is news.
@@ -270,13 +274,13 @@ impl Events {
     async fn catch_up(&mut self) -> Result<Next, End> {
         // In a box, for a reader at the tail is not to carry the room for it.
         match timeout(self.patience, Box::pin(self.streams.read(self.at, CHUNK))).await {
-            Ok(Ok(Some(chunk))) => self.from_chunk(chunk),
+            Ok(Ok(Some(chunk))) => self.send_chunk(chunk),
             // It is gone, or cannot be read now: the client asks again, and is told why.
             Ok(Ok(None) | Err(_)) | Err(_) => Err(End),
         }
     }
 
-    fn from_chunk(&mut self, mut chunk: ReadChunk) -> Result<Next, End> {
+    fn send_chunk(&mut self, mut chunk: ReadChunk) -> Result<Next, End> {
         if chunk.start != self.at {
             return Err(End);
         }
@@ -305,7 +309,7 @@ impl Events {
         let mut out = Vec::new();
         encode::data(&mut out, self.coding, &chunk.parts);
         self.control(&mut out, claim);
-        Ok(Next::Send(self.flight.take_off(out)))
+        Ok(Next::Send(self.flight.take_off(out.into())))
     }
 
     fn control(&mut self, out: &mut Vec<u8>, claim: Claim) {
@@ -319,16 +323,16 @@ impl Events {
     }
 }
 
-/// A chunk on its way to the client.
+/// Whether a piece is on its way to the client.
 #[derive(Debug, Default)]
 struct Flight {
     up: AtomicBool,
     landing: Notify,
 }
 
-/// The chunk's bytes; the connection drops them when it has written them.
+/// The piece's bytes; the connection drops them when it has written them.
 struct Passenger {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     flight: Arc<Flight>,
 }
 
@@ -346,7 +350,7 @@ impl Drop for Passenger {
 }
 
 impl Flight {
-    fn take_off(self: &Arc<Self>, bytes: Vec<u8>) -> Bytes {
+    fn take_off(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.up.store(true, Ordering::Release);
         Bytes::from_owner(Passenger { bytes, flight: self.clone() })
     }
@@ -368,7 +372,7 @@ mod tests {
     fn the_next_chunk_waits_until_the_last_byte_of_this_one_is_gone() {
         let flight = Arc::new(Flight::default());
         assert!(flight.landed().now_or_never().is_some());
-        let mut bytes = flight.take_off(vec![7; 10]);
+        let mut bytes = flight.take_off(Bytes::from_static(&[7; 10]));
         let first = bytes.split_to(4);
         drop(first);
         assert!(flight.landed().now_or_never().is_none());
