@@ -120,7 +120,10 @@ fn cluster(c: &ClusterStatus) -> String {
         ("log leader", format!("{leader}, term {}", c.log.term)),
         ("log applied", format!("entry {}, {}", c.log.applied_index, human::date(c.log.time_ms))),
         ("format version", c.format_version.to_string()),
-        ("recoveries", if c.awaiting_recovery == 0 { "none".into() } else { c.awaiting_recovery.to_string() }),
+        (
+            "recoveries",
+            if c.awaiting_recovery == 0 { "none".into() } else { c.awaiting_recovery.to_string() },
+        ),
         ("answered by", format!("{}, weir {}", c.answered_by.node, c.answered_by.version)),
     ]);
     human::list(&rows) + &recoveries(&c.recoveries)
@@ -133,7 +136,13 @@ fn recoveries(all: &[RecoveryStatus]) -> String {
     let titles = ["NODE", ">EPOCH", "ENDED", ">OPEN STREAMS", "RECOVERED BY"];
     let row = |r: &RecoveryStatus| {
         let by = r.claimed_by.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-        vec![r.node.to_string(), r.epoch.to_string(), human::date(r.ended_at_ms), r.open_streams.to_string(), by]
+        vec![
+            r.node.to_string(),
+            r.epoch.to_string(),
+            human::date(r.ended_at_ms),
+            r.open_streams.to_string(),
+            by,
+        ]
     };
     let rows: Vec<_> = all.iter().map(row).collect();
     format!("\n{}", Table::new(&titles).text(Some(&titles), &rows))
@@ -186,8 +195,15 @@ fn stream(s: &StreamStatus) -> String {
         ("owner", owner),
         ("stream epoch", s.epoch.to_string()),
         ("begins at", format!("{:020}", s.start_offset.0)),
-        ("in segments to", format!("{:020} ({} in {})", s.committed_offset.0, amount(kept),
-            human::counted(s.extents, "extent"))),
+        (
+            "in segments to",
+            format!(
+                "{:020} ({} in {})",
+                s.committed_offset.0,
+                amount(kept),
+                human::counted(s.extents, "extent")
+            ),
+        ),
     ];
     if let Some(tail) = s.tail_offset {
         let ahead = amount(tail.0.saturating_sub(s.committed_offset.0));
@@ -209,6 +225,10 @@ fn stream(s: &StreamStatus) -> String {
 }
 
 fn slots(n: &NodeStatus) -> String {
-    format!("{}: {}; {} assigned\n", n.id, human::counted(u64::from(n.slots.get()), "slot"),
-        human::counted(n.assigned_streams, "stream"))
+    format!(
+        "{}: {}; {} assigned\n",
+        n.id,
+        human::counted(u64::from(n.slots.get()), "slot"),
+        human::counted(n.assigned_streams, "stream")
+    )
 }

@@ -267,9 +267,11 @@ impl Job {
             return stop;
         }
         let next = next.as_deref().unwrap_or("unknown");
-        let message =
-            format!("{}; the first {} of the input are in the stream (next offset {next})", stop.message,
-                human::bytes(*through));
+        let message = format!(
+            "{}; the first {} of the input are in the stream (next offset {next})",
+            stop.message,
+            human::bytes(*through)
+        );
         let hint = match &self.args.producer {
             Some(_) if matches!(stop.code, ExitCode::Unavailable | ExitCode::Unknown) => {
                 Some("run the same command again: it goes on from there".to_owned())
@@ -372,11 +374,7 @@ fn tell(name: &StreamName, job: &Job, json: bool) -> Result<(), Stop> {
         let mut text = match (requests, known) {
             (0, 0) => format!("nothing to append to {name}"),
             (0, _) => format!("all of it is in {name} already: {}", amount(*known_units)),
-            _ => format!(
-                "appended {} to {name} in {}",
-                amount(*units),
-                human::counted(*requests, "request")
-            ),
+            _ => format!("appended {} to {name} in {}", amount(*units), human::counted(*requests, "request")),
         };
         if *requests > 0 && *known > 0 {
             text.push_str(&format!("; {} were there already", amount(*known_units)));
@@ -391,7 +389,10 @@ fn tell(name: &StreamName, job: &Job, json: bool) -> Result<(), Stop> {
     };
     match answer(&text) {
         ExitCode::Ok => Ok(()),
-        code => Err(Stop::new(code, format!("appended to {}, but that could not be shown", quoted(name.as_str())))),
+        code => Err(Stop::new(
+            code,
+            format!("appended to {}, but that could not be shown", quoted(name.as_str())),
+        )),
     }
 }
 

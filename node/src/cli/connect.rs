@@ -122,9 +122,10 @@ pub(super) fn run(work: impl AsyncFnOnce(&Tasks) -> Result<(), Stop>) -> ExitCod
     match ended {
         Ok(()) => ExitCode::Ok,
         Err(Stop { code: ExitCode::Ok, .. }) => ExitCode::Ok,
-        Err(Stop { code, message, hint }) => {
+        Err(Stop { code, message, hint, last }) => {
             let hint = hint.map_or_else(String::new, |h| format!("\n  {h}"));
-            super::complain(&format!("{message}{hint}"), code)
+            let last = last.map_or_else(String::new, |l| format!("\n{l}"));
+            super::complain(&format!("{message}{hint}{last}"), code)
         }
     }
 }

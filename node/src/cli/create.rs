@@ -126,7 +126,9 @@ pub(super) fn fork(args: Fork) -> ExitCode {
         let created = server.client(tasks)?.create(&name, &new).await;
         // What is not there is the source.
         let (new, stream) = created.map_err(|e| match e {
-            Failure::Refused(ref r) if r.status == http::StatusCode::NOT_FOUND => Stop::about(source.as_str(), e),
+            Failure::Refused(ref r) if r.status == http::StatusCode::NOT_FOUND => {
+                Stop::about(source.as_str(), e)
+            }
             e => refused(&name, e),
         })?;
         tell(&name, new, &stream, json, "forked")

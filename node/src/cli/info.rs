@@ -152,7 +152,8 @@ pub(super) fn ls(args: Ls) -> ExitCode {
             left = left.saturating_sub(page.streams.len() as u64);
             if json {
                 for one in &page.streams {
-                    let text = serde_json::to_vec(one).map_err(|e| Stop::new(ExitCode::Failure, e.to_string()))?;
+                    let text =
+                        serde_json::to_vec(one).map_err(|e| Stop::new(ExitCode::Failure, e.to_string()))?;
                     out.held().extend(text);
                     out.held().push(b'\n');
                 }
@@ -189,7 +190,8 @@ fn no_list(prefix: &str, failure: Failure) -> Stop {
 pub(super) fn close(args: Close) -> ExitCode {
     connect::run(async move |tasks| {
         let Close { name, json, server } = args;
-        let done = server.client(tasks)?.close(&name, None).await.map_err(|e| Stop::about(name.as_str(), e))?;
+        let done =
+            server.client(tasks)?.close(&name, None).await.map_err(|e| Stop::about(name.as_str(), e))?;
         if json {
             let value = serde_json::json!({"name": name.as_str(), "nextOffset": done.next, "closed": true});
             return shown(&format!("{value}\n"));

@@ -63,7 +63,12 @@ pub(super) struct Input {
 
 impl Input {
     /// `batch`: about how many bytes one piece has.
-    pub(super) fn new(reader: Box<dyn AsyncRead + Send + Unpin>, cut: Cut, batch: usize, exact: bool) -> Self {
+    pub(super) fn new(
+        reader: Box<dyn AsyncRead + Send + Unpin>,
+        cut: Cut,
+        batch: usize,
+        exact: bool,
+    ) -> Self {
         Self {
             reader,
             cut,
@@ -142,7 +147,7 @@ impl Input {
         let mut units = 0;
         loop {
             while let Some(element) = self.found.front() {
-                if units > 0 && array.len() + element.len() + 1 > self.batch {
+                if units > 0 && array.len() + element.len() + 2 > self.batch {
                     return Ok(Some(self.array(array, units)));
                 }
                 if units > 0 {

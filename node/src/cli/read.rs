@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::connect::{self, ServerArgs};
 use super::exit::CLIENT_CODES;
@@ -133,7 +134,10 @@ async fn before_the_end(client: &Client, name: &StreamName, n: u64) -> Result<St
     let found = client.head(name).await.map_err(|e| Stop::about(name.as_str(), e))?;
     let end: Option<u64> = found.next.parse().ok().filter(|_n| found.next.len() == 20);
     let end = end.ok_or_else(|| {
-        Stop::new(ExitCode::Failure, format!("-n: this server's offsets ({}) cannot be counted back", found.next))
+        Stop::new(
+            ExitCode::Failure,
+            format!("-n: this server's offsets ({}) cannot be counted back", found.next),
+        )
     })?;
     Ok(format!("{:020}", end.saturating_sub(n)))
 }
@@ -164,30 +168,41 @@ async fn follow_up(
         closed: false,
         progress: Progress::new(None, transfer),
         answered: false,
+        moved: false,
+        stop: CancellationToken::new(),
         clock,
         sink,
     };
     let ended = if follow {
+        let stop = reader.stop.clone();
+        let stopped = async move {
+            told_to_stop().await;
+            stop.cancel();
+            tokio::time::sleep(LAST_WRITE).await;
+        };
         tokio::select! {
             ended = reader.work() => ended,
-            () = told_to_stop() => Ok(()),
+            // It did not come to its end by itself: perhaps because nobody empties the pipe.
+            () = stopped => Ok(()),
         }
     } else {
         reader.work().await
     };
     reader.progress.clear();
-    // Whoever says stop may do so because nobody empties the pipe.
     let last = if follow { LAST_WRITE } else { Duration::MAX };
     let flushed = tokio::time::timeout(last, reader.sink.close(ended.is_ok())).await.unwrap_or(Ok(()));
-    let closed = ended.and(flushed);
-    if !matches!(&closed, Err(stop) if stop.code == ExitCode::Ok) && reader.answered && !common.quiet {
-        reader.say(common.json);
+    let told = (reader.moved && !common.quiet).then(|| reader.told(common.json));
+    match (ended.and(flushed), told) {
+        (Ok(()), Some(told)) => note(&told),
+        (Ok(()), None) => {}
+        (Err(stop), told) => return Err(Stop { last: told, ..stop }),
     }
-    closed
+    Ok(())
 }
 
 async fn told_to_stop() {
-    let (Ok(mut int), Ok(mut term)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut int), Ok(mut term)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         // Then the signals end the process by themselves.
         return std::future::pending().await;
     };
@@ -215,6 +230,10 @@ struct Reader {
     clock: Clock,
     /// The server has answered: offsets mean something.
     answered: bool,
+    /// It has read a part: there is something to say of where to go on.
+    moved: bool,
+    /// Comes to its end at the next whole part.
+    stop: CancellationToken,
     sink: Sink,
 }
 
@@ -228,7 +247,7 @@ enum Step {
 
 impl Reader {
     async fn work(&mut self) -> Result<(), Stop> {
-        loop {
+        while !self.stop.is_cancelled() {
             let step = match self.transport {
                 Transport::Sse if self.follow && self.up_to_date => self.events().await?,
                 Transport::Sse | Transport::LongPoll => self.chunk().await?,
@@ -239,12 +258,17 @@ impl Reader {
                 Step::Broken(why) => self.wait(&why).await?,
             }
         }
+        Ok(())
     }
 
     /// One answer: history, or what a long-poll waited for.
     async fn chunk(&mut self) -> Result<Step, Stop> {
         let live = if self.follow && self.up_to_date { Live::LongPoll } else { Live::No };
-        let read = self.client.read(&self.name, &self.at, live, self.cursor.as_deref()).await;
+        let read = self.client.read(&self.name, &self.at, live, self.cursor.as_deref());
+        let read = tokio::select! {
+            read = read => read,
+            () = self.stop.cancelled() => return Ok(Step::Over),
+        };
         let mut chunk = match read {
             Ok(chunk) => chunk,
             Err(e) => return self.failed(e),
@@ -264,6 +288,7 @@ impl Reader {
         }
         self.sink.end().await?;
         let moved = self.at != chunk.next;
+        self.moved = true;
         self.at = chunk.next;
         self.up_to_date = chunk.up_to_date;
         self.closed = chunk.closed;
@@ -287,7 +312,11 @@ impl Reader {
         let mut parser = Parser::new(events.base64);
         let mut came = false;
         loop {
-            let part = match events.body.next().await {
+            let part = tokio::select! {
+                part = events.body.next() => part,
+                () = self.stop.cancelled() => return Ok(Step::Over),
+            };
+            let part = match part {
                 Ok(Some(part)) => part,
                 // Servers end events politely from time to time.
                 Ok(None) if came => return Ok(Step::On),
@@ -325,12 +354,17 @@ impl Reader {
         if self.outage.is_some_and(|longest| now.saturating_duration_since(since) >= longest) {
             return Err(Stop::about(self.name.as_str(), Failure::Unavailable(why.to_owned())));
         }
-        tokio::time::sleep(retry_pause(self.tries, None, clock::random_u64())).await;
+        let pause = retry_pause(self.tries, None, clock::random_u64());
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.stop.cancelled() => {}
+        }
         self.tries += 1;
         Ok(())
     }
 
-    fn say(&self, json: bool) {
+    /// Where to go on.
+    fn told(&self, json: bool) -> String {
         let ahead = self.sink.ahead();
         if json {
             let (units, elements) = self.sink.units();
@@ -338,14 +372,15 @@ impl Reader {
                 "nextOffset": self.at, "ahead": ahead, "upToDate": self.up_to_date, "closed": self.closed,
                 "units": units, "elements": elements,
             });
-            return note(&value.to_string());
+            return value.to_string();
         }
         let state = match (self.closed, self.up_to_date) {
             (true, _) => " (closed: there will be no more)",
             (false, true) => " (the end)",
             (false, false) => "",
         };
-        let ahead = if ahead > 0 { format!("; {ahead} behind it are put out already") } else { String::new() };
-        note(&format!("next offset {}{state}{ahead}", self.at));
+        let ahead =
+            if ahead > 0 { format!("; {ahead} behind it are put out already") } else { String::new() };
+        format!("next offset {}{state}{ahead}", self.at)
     }
 }

@@ -58,8 +58,10 @@ impl Sink {
             true if self.lines => Shape::Lines,
             true => Shape::Array,
             false if self.insists => {
-                return Err(Stop::usage(format!("--json-lines: the stream is {kind}, which has no elements"))
-                    .hint("leave --json-lines out: its bytes are put out as they are"));
+                return Err(Stop::usage(format!(
+                    "--json-lines: the stream is {kind}, which has no elements"
+                ))
+                .hint("leave --json-lines out: its bytes are put out as they are"));
             }
             false => Shape::Bytes,
         };
@@ -109,9 +111,11 @@ impl Sink {
             // Within the array of a part no element ends with the text.
             self.splitter.finish(&mut |_| {}).map_err(garbled)?;
         }
+        self.out.flush().await?;
+        // Only now, so that who is stopped in between knows what was put out.
         self.skip = self.skip.saturating_sub(self.came);
         self.came = 0;
-        self.out.flush().await
+        Ok(())
     }
 
     /// The part broke off: it will come again from its beginning.

@@ -16,11 +16,13 @@ pub(super) struct Stop {
     pub(super) message: String,
     /// What to do next; a line of its own.
     pub(super) hint: Option<String>,
+    /// What else there is to say, behind that.
+    pub(super) last: Option<String>,
 }
 
 impl Stop {
     pub(super) fn new(code: ExitCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None }
+        Self { code, message: message.into(), hint: None, last: None }
     }
 
     pub(super) fn usage(message: impl Into<String>) -> Self {
@@ -54,11 +56,13 @@ impl Stop {
     /// The same for an append, which cannot always be repeated.
     pub(super) fn about_append(name: &str, failure: Failure, produced: bool) -> Self {
         match failure {
-            Failure::Unknown(why) if !produced => {
-                Self::new(ExitCode::Unknown, format!("outcome unknown: {why}")).hint(format!(
-                    "it may or may not be in {name}; an append with --producer ID can be repeated without harm"
-                ))
-            }
+            Failure::Unknown(why) if !produced => Self::new(
+                ExitCode::Unknown,
+                format!("outcome unknown: {why}"),
+            )
+            .hint(format!(
+                "it may or may not be in {name}; an append with --producer ID can be repeated without harm"
+            )),
             other => Self::about(name, other),
         }
     }

@@ -41,7 +41,10 @@ fn every_command_teaches_by_examples_and_says_its_exit_codes() {
         let plain = ["weir version", "weir config", "weir completions"].contains(&path);
         let parent_shows = path.starts_with("weir admin ");
         assert!(plain || parent_shows || help.contains("Examples:"), "{path}");
-        assert!(["weir version", "weir completions"].contains(&path) || help.contains("Exit codes:"), "{path}");
+        assert!(
+            ["weir version", "weir completions"].contains(&path) || help.contains("Exit codes:"),
+            "{path}"
+        );
         for name in listed {
             let sub = command.find_subcommand_mut(&name).expect("it was listed");
             if !sub.is_hide_set() {

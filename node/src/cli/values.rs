@@ -70,7 +70,9 @@ pub(super) fn ttl(text: &str) -> Result<u64, String> {
     let whole = |d: Duration| (d.subsec_nanos() == 0).then(|| d.as_secs());
     let plain = || text.parse::<u64>().ok().filter(|_n| !text.starts_with('+'));
     let given = units::duration(text, "0s", "36500d").ok().and_then(whole).or_else(plain);
-    given.ok_or_else(|| "allowed: whole seconds, or a number with a unit (s, m, h, d), as 90, 10m, 7d".to_owned())
+    given.ok_or_else(|| {
+        "allowed: whole seconds, or a number with a unit (s, m, h, d), as 90, 10m, 7d".to_owned()
+    })
 }
 
 /// A time, as the protocol wants it.
@@ -88,7 +90,8 @@ pub(super) fn batch(text: &str) -> Result<usize, String> {
 
 /// What goes into a header field: a content type, a producer, a sequence.
 pub(super) fn field(text: &str) -> Result<String, String> {
-    let fine = !text.is_empty() && text.len() <= 256 && !text.chars().any(char::is_control) && text.trim() == text;
+    let fine =
+        !text.is_empty() && text.len() <= 256 && !text.chars().any(char::is_control) && text.trim() == text;
     fine.then(|| text.to_owned())
         .ok_or_else(|| "allowed: 1 to 256 bytes, no control characters, no space at either end".to_owned())
 }

@@ -52,7 +52,8 @@ impl AdminClient {
     /// `POST /admin/nodes/{id}`: setting a weight twice is setting it.
     pub async fn set_node(&self, id: &str, body: &SetNode) -> Result<Bytes, Failure> {
         let text = serde_json::to_vec(body).map_err(|e| Failure::Nonsense(e.to_string()))?;
-        let id = utf8_percent_encode(id, NON_ALPHANUMERIC).to_string().replace("%2D", "-").replace("%2E", ".");
+        let id =
+            utf8_percent_encode(id, NON_ALPHANUMERIC).to_string().replace("%2D", "-").replace("%2E", ".");
         self.ask(Method::POST, format!("/admin/nodes/{id}"), Some(text.into())).await
     }
 

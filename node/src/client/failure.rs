@@ -49,7 +49,8 @@ const DETAIL_MAX: usize = 500;
 
 impl Refused {
     pub(super) fn new(status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
-        let problem = serde_json::from_slice::<Problem>(body).unwrap_or(Problem { detail: None, field: None });
+        let problem =
+            serde_json::from_slice::<Problem>(body).unwrap_or(Problem { detail: None, field: None });
         let text = || String::from_utf8_lossy(body).into_owned();
         let detail = printable(problem.detail.unwrap_or_else(text).trim(), DETAIL_MAX);
         let field = problem.field.map(|f| printable(&f, 100));

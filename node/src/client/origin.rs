@@ -22,9 +22,11 @@ impl Origin {
         match url.scheme() {
             "http" => {}
             "https" => {
-                return Err("https is not available in this version: give an http:// address, as of a proxy \
+                return Err(
+                    "https is not available in this version: give an http:// address, as of a proxy \
                             on this machine"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             other => return Err(format!("{other}: is no scheme of servers: give http://HOST:PORT")),
         }
@@ -39,15 +41,16 @@ impl FromStr for Origin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let shape = |_e| match format!("http://{text}").parse::<Url>() {
-            Ok(url) if url.has_host() => format!("the scheme is missing; type instead: http://{text}"),
-            _ => "give http://HOST:PORT".to_owned(),
-        };
+        let shape = || "give http://HOST:PORT".to_owned();
         // `localhost:4437` parses as a URL of the scheme `localhost`.
         if !text.contains("://") {
-            return Err(shape(url::ParseError::RelativeUrlWithoutBase));
+            let meant = format!("http://{text}").parse::<Url>().is_ok_and(|url| url.has_host());
+            return Err(match meant {
+                true => format!("the scheme is missing; type instead: http://{text}"),
+                false => shape(),
+            });
         }
-        let url: Url = text.parse().map_err(shape)?;
+        let url: Url = text.parse().map_err(|_e| shape())?;
         let origin = Self::of(&url)?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err("user and password have no place in it: give http://HOST:PORT".to_owned());
@@ -56,7 +59,9 @@ impl FromStr for Origin {
             return Err(format!(
                 "nothing may follow the port; type instead: http://{}{}",
                 origin.authority,
-                url.path().strip_prefix("/v1/stream/").map_or_else(String::new, |n| format!(" and the name {n}"))
+                url.path()
+                    .strip_prefix("/v1/stream/")
+                    .map_or_else(String::new, |n| format!(" and the name {n}"))
             ));
         }
         Ok(origin)

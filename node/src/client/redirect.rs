@@ -72,7 +72,11 @@ mod tests {
         assert_eq!(go(307, Some("http://b:2/v1/stream/x?o=1")), (to("http://b:2/v1/stream/x?o=1"), false));
         assert_eq!(go(308, Some("http://a:1/y")), (to("http://a:1/y"), true));
         assert_eq!(go(307, Some("/y?z")), (to("http://a:1/y?z"), true));
-        assert_eq!(go(307, Some("http://a:2/y")), (to("http://a:2/y"), false), "another port is another origin");
+        assert_eq!(
+            go(307, Some("http://a:2/y")),
+            (to("http://a:2/y"), false),
+            "another port is another origin"
+        );
         for status in [200, 204, 304, 404, 503] {
             assert_eq!(go(status, Some("/y")), (Ok(None), true), "{status}");
         }

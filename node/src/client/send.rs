@@ -137,7 +137,11 @@ impl Client {
             let may = !doubt || ask.repeat == Repeat::Safe;
             if !may || self.clock.monotonic() + pause >= end {
                 let harmless = matches!(ask.method, Method::GET | Method::HEAD);
-                return Err(if doubt && !harmless { Failure::Unknown(why) } else { Failure::Unavailable(why) });
+                return Err(if doubt && !harmless {
+                    Failure::Unknown(why)
+                } else {
+                    Failure::Unavailable(why)
+                });
             }
             sleep(pause).await;
             tries += 1;
@@ -169,7 +173,12 @@ impl Client {
         Err(Failure::Nonsense(format!("{} redirects more than {HOPS_MAX} times", self.origin)))
     }
 
-    fn request(&self, ask: &Ask, place: &Place, headers: &HeaderMap) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(
+        &self,
+        ask: &Ask,
+        place: &Place,
+        headers: &HeaderMap,
+    ) -> Result<Request<Full<Bytes>>, Failure> {
         let bad = |e: http::Error| Failure::Nonsense(format!("cannot ask for {}: {e}", place.target));
         let mut request = Request::builder()
             .method(ask.method.clone())

@@ -105,8 +105,8 @@ impl Parser {
                 Ok(None)
             }
             b"control" => {
-                let control: Control =
-                    serde_json::from_slice(&data).map_err(|e| format!("a control event is malformed: {e}"))?;
+                let control: Control = serde_json::from_slice(&data)
+                    .map_err(|e| format!("a control event is malformed: {e}"))?;
                 Ok(Some(Step {
                     data: std::mem::take(&mut self.pending),
                     next: control.stream_next_offset,
@@ -174,8 +174,7 @@ mod tests {
                     event: data\r\ndata:x\r\n\r\nevent: control\r\n\
                     data: {\"streamNextOffset\":\"6\",\"upToDate\":true,\"streamClosed\":true,\"more\":1}\r\n\r\n\
                     event: data\ndata: cut off\n\n";
-        let expected =
-            [("[1,\n2]".into(), "5".into(), false, false), ("x".into(), "6".into(), true, true)];
+        let expected = [("[1,\n2]".into(), "5".into(), false, false), ("x".into(), "6".into(), true, true)];
         for cut in [1, 2, 3, 7, 1000] {
             assert_eq!(steps(text, false, cut), expected, "{cut}");
         }
@@ -183,11 +182,10 @@ mod tests {
 
     #[test]
     fn binary_data_is_decoded() {
-        let text = "event: data\ndata: aGVs\ndata: bG8=\n\nevent: control\ndata: {\"streamNextOffset\":\"5\"}\n\n";
+        let text =
+            "event: data\ndata: aGVs\ndata: bG8=\n\nevent: control\ndata: {\"streamNextOffset\":\"5\"}\n\n";
         assert_eq!(steps(text, true, 5), [("hello".into(), "5".into(), false, false)]);
-        for (text, bytes) in
-            [("", &b""[..]), ("/+8=", &[255, 239]), ("AA==", &[0]), ("AAAA", &[0, 0, 0])]
-        {
+        for (text, bytes) in [("", &b""[..]), ("/+8=", &[255, 239]), ("AA==", &[0]), ("AAAA", &[0, 0, 0])] {
             assert_eq!(decode_base64(text.as_bytes()).as_deref(), Some(bytes), "{text}");
         }
         for bad in ["A", "AA", "A===", "====", "A*AA", "AA=A"] {

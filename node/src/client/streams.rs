@@ -318,7 +318,9 @@ fn put_stamp(headers: &mut HeaderMap, stamp: Option<Stamp>) -> Result<(), Failur
 
 fn next_offset(answer: &Answer) -> Result<String, Failure> {
     let next = answer.header("stream-next-offset").map(str::to_owned);
-    next.ok_or_else(|| Failure::Nonsense("the answer has no Stream-Next-Offset: is it a stream server?".into()))
+    next.ok_or_else(|| {
+        Failure::Nonsense("the answer has no Stream-Next-Offset: is it a stream server?".into())
+    })
 }
 
 fn appended(answer: &Answer, duplicate: bool) -> Result<Appended, Failure> {

@@ -85,7 +85,8 @@ async fn request(stream: &mut TcpStream) -> std::io::Result<String> {
         text.push(stream.read_u8().await?);
     }
     let head = String::from_utf8(text).unwrap();
-    let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
+    let length =
+        head.lines().find_map(|l| l.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
     Ok(head + std::str::from_utf8(&body).unwrap())

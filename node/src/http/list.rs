@@ -133,18 +133,17 @@ mod tests {
             (&long, "after"),
         ] {
             let refused = parse(Some(query));
-            assert!(matches!(&refused, Err(Reject::Bad { field, .. }) if *field == at), "{query}: {refused:?}");
+            assert!(
+                matches!(&refused, Err(Reject::Bad { field, .. }) if *field == at),
+                "{query}: {refused:?}"
+            );
         }
     }
 
     #[test]
     fn a_page_is_written_as_documented() {
-        let one = Listed {
-            name: "a\"b".into(),
-            content_type: "text/plain".into(),
-            next: Offset(7),
-            closed: true,
-        };
+        let one =
+            Listed { name: "a\"b".into(), content_type: "text/plain".into(), next: Offset(7), closed: true };
         let page = Page { streams: vec![one], next: Some("a\"b".into()) };
         assert_eq!(
             String::from_utf8(written(&page)).unwrap(),

@@ -36,17 +36,19 @@ async fn a_stream_of_bytes_from_its_creation_to_its_end() {
     let read = weir.run(&["read", "notes", "--offset", &at(13), "--json"]).await;
     assert_eq!(read.out, "a\nb\nfrom a file");
     let said = parsed(&read.err);
-    assert_eq!((&said["nextOffset"], &said["upToDate"], &said["ahead"]), (&json!(at(28)), &json!(true), &json!(0)));
+    assert_eq!(
+        (&said["nextOffset"], &said["upToDate"], &said["ahead"]),
+        (&json!(at(28)), &json!(true), &json!(0))
+    );
     assert_eq!(weir.run(&["read", "notes", "--offset", "now", "--quiet"]).await.ok(), "");
 
     let head = weir.run(&["head", "notes"]).await.ok();
-    let expected =
-        format!("name          notes\ncontent type  text/plain\nnext offset   {}\nclosed        no\n", at(28));
-    assert_eq!(head, expected);
-    assert_eq!(
-        weir.run(&["close", "notes"]).await.ok(),
-        format!("closed notes; final offset {}\n", at(28))
+    let expected = format!(
+        "name          notes\ncontent type  text/plain\nnext offset   {}\nclosed        no\n",
+        at(28)
     );
+    assert_eq!(head, expected);
+    assert_eq!(weir.run(&["close", "notes"]).await.ok(), format!("closed notes; final offset {}\n", at(28)));
     weir.run(&["close", "notes", "--json"]).await.ok();
     assert_eq!(parsed(&weir.run(&["head", "notes", "--json"]).await.ok())["closed"], true);
     let refused = weir.run(&["append", "notes", "more"]).await;
@@ -110,7 +112,10 @@ async fn lists_are_paged_and_made_of_what_is_there() {
     assert_eq!(weir.run(&["ls"]).await.ok(), table);
     let lines = weir.run(&["ls", "job/", "--json"]).await.ok();
     let lines: Vec<Value> = lines.lines().map(parsed).collect();
-    assert_eq!(lines[0], json!({"name": "job/10", "contentType": "text/plain", "nextOffset": one, "closed": false}));
+    assert_eq!(
+        lines[0],
+        json!({"name": "job/10", "contentType": "text/plain", "nextOffset": one, "closed": false})
+    );
     assert_eq!((lines.len(), &lines[1]["closed"]), (2, &json!(true)));
     let first = weir.run(&["ls", "job", "--limit", "1", "--json"]).await.ok();
     assert_eq!(parsed(&first)["name"], "job é");
@@ -125,16 +130,27 @@ async fn lists_are_paged_and_made_of_what_is_there() {
     loop {
         let page = get(&format!("/v1/streams?prefix=job&limit=1{after}")).await;
         assert_eq!((page.status, page.header("access-control-allow-origin")), (200, Some("*")));
-        assert_eq!((page.header("content-type"), page.header("cache-control")), (Some("application/json"), Some("no-store")));
+        assert_eq!(
+            (page.header("content-type"), page.header("cache-control")),
+            (Some("application/json"), Some("no-store"))
+        );
         let page: Value = serde_json::from_slice(&page.body).unwrap();
-        seen.extend(page["streams"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap().to_owned()));
+        seen.extend(
+            page["streams"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap().to_owned()),
+        );
         let Some(next) = page["next"].as_str() else { break };
-        after = format!("&after={}", percent_encoding::utf8_percent_encode(next, percent_encoding::NON_ALPHANUMERIC));
+        after = format!(
+            "&after={}",
+            percent_encoding::utf8_percent_encode(next, percent_encoding::NON_ALPHANUMERIC)
+        );
     }
     assert_eq!(seen, ["job é", "job/10", "job/2"]);
-    for (query, field) in
-        [("limit=0", "limit"), ("limit=1001", "limit"), ("prefix=%zz", "prefix"), ("after=a&after=b", "after")]
-    {
+    for (query, field) in [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("prefix=%zz", "prefix"),
+        ("after=a&after=b", "after"),
+    ] {
         let refused = get(&format!("/v1/streams?{query}")).await;
         let problem: Value = serde_json::from_slice(&refused.body).unwrap();
         assert_eq!((refused.status, &problem["field"]), (400, &json!(field)), "{query}");
@@ -167,7 +183,9 @@ async fn admin_commands_show_the_cluster_and_set_weights() {
     let (_scratch, mut node, weir) = node().await;
     weir.run(&["create", "notes", "--data", "hello"]).await.ok();
     let cluster = weir.run(&["admin", "cluster"]).await.ok();
-    for part in ["nodes           1 of 1 alive; configured for 1\n", "streams         1\n", "recoveries      none\n"] {
+    for part in
+        ["nodes           1 of 1 alive; configured for 1\n", "streams         1\n", "recoveries      none\n"]
+    {
         assert!(cluster.contains(part), "{part} in {cluster}");
     }
     let set = weir.run(&["admin", "slots", "node-0", "3"]).await.ok();
