@@ -331,7 +331,9 @@ impl Reader {
                     self.sink.feed(&step.data).await?;
                     self.sink.end().await?;
                 }
+                self.moved = true;
                 self.at = step.next;
+                self.up_to_date = step.up_to_date;
                 self.closed = step.closed;
                 if step.closed {
                     return Ok(Step::Over);

@@ -9,6 +9,7 @@ use std::ops::Bound;
 use weir_api::{Offset, StreamId};
 
 use super::error::StreamError;
+use super::life::Now;
 use super::{Inner, Streams};
 use crate::metadata::query::Disposition;
 use crate::metadata::state::{State, Stream};
@@ -66,7 +67,8 @@ impl Streams {
         for _ in 0..ATTEMPTS {
             inner.read_index().await?;
             let (state, _) = inner.metadata.snapshot();
-            match look_over(&state, listing, &|id| open_tail(inner, id)) {
+            let now = inner.now();
+            match look_over(&state, listing, now.wall_ms, &|id| open_tail(inner, id, now)) {
                 Looked::Await(id) => inner.recovered(id).await?,
                 Looked::Page(page) => {
                     inner.check_lease()?;
@@ -78,15 +80,21 @@ impl Streams {
     }
 }
 
-/// What an open stream knows better than the state: tail, closed, born.
+/// What an open stream knows better than the state: tail, closed, and whether it is born and its time not over.
 type Tail = (Offset, bool, bool);
 
-fn open_tail(inner: &Inner, id: StreamId) -> Option<Tail> {
-    let durable = inner.registry.by_id(id)?.durable();
-    Some((durable.end, durable.closed, durable.born))
+fn open_tail(inner: &Inner, id: StreamId, now: Now) -> Option<Tail> {
+    let stream = inner.registry.by_id(id)?;
+    let durable = stream.durable();
+    Some((durable.end, durable.closed, durable.born && !stream.is_over(now)))
 }
 
-fn look_over(state: &State, listing: &Listing, open: &dyn Fn(StreamId) -> Option<Tail>) -> Looked {
+fn look_over(
+    state: &State,
+    listing: &Listing,
+    wall_ms: u64,
+    open: &dyn Fn(StreamId) -> Option<Tail>,
+) -> Looked {
     let prefix = listing.prefix.as_str();
     let from = match listing.after.as_deref() {
         Some(after) if after >= prefix => Bound::Excluded(after),
@@ -104,27 +112,27 @@ fn look_over(state: &State, listing: &Listing, open: &dyn Fn(StreamId) -> Option
         }
         last = Some(name.to_string());
         let Some(stream) = state.streams.get(id).filter(|s| !s.tombstone) else { continue };
-        match listed(stream, open(*id)) {
-            Some(one) => page.streams.push(one),
-            None if matches!(state.disposition_of(stream), Disposition::AwaitingRecovery(_)) => {
+        let disposition = state.disposition_of(stream);
+        let tail = match (open(*id), &disposition) {
+            (Some(tail), _) => tail,
+            (None, Disposition::AwaitingRecovery(_)) if stream.unborn_since_ms.is_some() => {
                 return Looked::Await(*id);
             }
-            None => {}
+            (None, _) => (stream.committed, stream.closed, idle_is_there(stream, &disposition, wall_ms)),
+        };
+        if let (next, closed, true) = tail {
+            let content_type = stream.config.content_type.clone();
+            page.streams.push(Listed { name: name.to_string(), content_type, next, closed });
         }
     }
     Looked::Page(page)
 }
 
-/// `None`: not born yet, as far as is known here.
-fn listed(stream: &Stream, open: Option<Tail>) -> Option<Listed> {
-    let committed = (stream.committed, stream.closed, stream.unborn_since_ms.is_none());
-    let (next, closed, born) = open.unwrap_or(committed);
-    born.then(|| Listed {
-        name: stream.name.to_string(),
-        content_type: stream.config.content_type.clone(),
-        next,
-        closed,
-    })
+/// Born, and its recorded deadline not passed. (Of one that is open elsewhere only its owner knows the deadline.)
+fn idle_is_there(stream: &Stream, disposition: &Disposition, wall_ms: u64) -> bool {
+    let elsewhere = matches!(disposition, Disposition::OpenAt(..));
+    let over = !elsewhere && stream.deadline_ms.is_some_and(|deadline| wall_ms >= deadline);
+    stream.unborn_since_ms.is_none() && !over
 }
 
 #[cfg(test)]
@@ -167,7 +175,7 @@ mod tests {
 
     fn page(state: &State, prefix: &str, after: Option<&str>, limit: usize) -> (Vec<String>, Option<String>) {
         let listing = Listing { prefix: prefix.into(), after: after.map(Into::into), limit };
-        match look_over(state, &listing, &|_| None) {
+        match look_over(state, &listing, 1000, &|_| None) {
             Looked::Page(page) => (page.streams.into_iter().map(|s| s.name).collect(), page.next),
             Looked::Await(id) => panic!("waits for {id}"),
         }
@@ -215,9 +223,17 @@ mod tests {
         assert_eq!(page(&unborn, "", None, 10), (vec![], None));
         let listing = Listing { prefix: String::new(), after: None, limit: 10 };
         let open = |id: StreamId| (id == StreamId(2)).then_some((Offset(9), true, true));
-        let Looked::Page(page) = look_over(&unborn, &listing, &open) else { panic!("nothing to wait for") };
+        let Looked::Page(page) = look_over(&unborn, &listing, 1000, &open) else { panic!("nothing to wait for") };
         let b = Listed { name: "b".into(), content_type: "text/plain".into(), next: Offset(9), closed: true };
         assert_eq!(page.streams, [b]);
+    }
+
+    #[test]
+    fn a_stream_whose_deadline_has_passed_is_not_listed() {
+        for (deadline_ms, listed) in [(None, 1), (Some(1001), 1), (Some(1000), 0), (Some(0), 0)] {
+            let state = state(&["a"], |s| s.deadline_ms = deadline_ms);
+            assert_eq!(page(&state, "", None, 10).0.len(), listed, "{deadline_ms:?}");
+        }
     }
 
     #[test]

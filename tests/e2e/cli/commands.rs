@@ -97,6 +97,43 @@ async fn a_stream_of_json_goes_in_and_out_element_by_element() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fork_goes_its_own_way() {
+    let (_scratch, _node, weir) = node().await;
+    weir.run(&["create", "main", "--content-type", "text/plain", "--data", "abcdef"]).await.ok();
+    let forked = weir.run(&["fork", "main", "try"]).await.ok();
+    assert_eq!(forked, format!("forked try (text/plain); next offset {}\n", at(6)));
+    let forked = weir.run(&["fork", "main", "early", "--offset", &at(2), "--sub-offset", "1", "--json"]).await.ok();
+    assert_eq!(parsed(&forked)["nextOffset"], at(3));
+    weir.run(&["append", "try", "X"]).await.ok();
+    weir.run(&["append", "main", "g"]).await.ok();
+    for (name, holds) in [("main", "abcdefg"), ("try", "abcdefX"), ("early", "abc")] {
+        assert_eq!(weir.run(&["read", name, "--quiet"]).await.ok(), holds);
+    }
+    let missing = weir.run(&["fork", "nothing", "x"]).await;
+    assert_eq!(missing.code, Some(7));
+    assert!(missing.err.starts_with("weir: no such stream: nothing\n"), "{}", missing.err);
+    let beyond = weir.run(&["fork", "main", "x", "--offset", &at(9)]).await;
+    assert_eq!(beyond.code, Some(8), "{}", beyond.err);
+    let stream = weir.run(&["admin", "stream", "main"]).await.ok();
+    assert!(stream.contains("forks           2\n"), "{stream}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn streams_may_end_by_themselves() {
+    let (_scratch, _node, weir) = node().await;
+    weir.run(&["create", "idle", "--ttl", "2h"]).await.ok();
+    weir.run(&["create", "dated", "--expires-at", "2999-01-01T00:00:00Z"]).await.ok();
+    weir.run(&["create", "past", "--ttl", "0"]).await.ok();
+    let head = weir.run(&["head", "idle"]).await.ok();
+    assert!(head.ends_with("time to live  7200 s\n"), "{head}");
+    let head = parsed(&weir.run(&["head", "dated", "--json"]).await.ok());
+    assert!(head["expiresAt"].as_str().unwrap().starts_with("2999-01-01T00:00:00"), "{head}");
+    let listed = weir.run(&["ls", "--json"]).await.ok();
+    let names: Vec<Value> = listed.lines().map(|l| parsed(l)["name"].clone()).collect();
+    assert_eq!(names, ["dated", "idle"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_are_paged_and_made_of_what_is_there() {
     let (_scratch, mut node, weir) = node().await;
     assert_eq!(weir.run(&["ls"]).await.ok(), "");

@@ -84,6 +84,16 @@ async fn a_reader_follows_json_over_restarts_and_kills_of_the_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_events_follows_over_restarts_and_kills_of_the_node() {
+    follows_over_restarts("sse", "application/octet-stream").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_json_events_follows_over_restarts_and_kills_of_the_node() {
+    follows_over_restarts("sse", "application/json").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_that_is_told_to_stop_says_where_to_go_on() {
     let (_scratch, _node, weir) = node().await;
     weir.run(&["create", "log", "--content-type", "text/plain", "--data", "hello\n"]).await.ok();
