@@ -10,7 +10,7 @@ mod show;
 mod sources;
 #[cfg(test)]
 mod tests;
-mod units;
+pub(crate) mod units;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

@@ -3,15 +3,16 @@
 //! Arrows point down; a module imports only from those below it:
 //!
 //! ```text
-//! main → cli → run → {http, admin} → {streams, session} → storage → metadata → {clock, net, tasks, weir_api}
+//! main → cli → {client, run} → {http, admin} → {streams, session} → storage → metadata → {clock, net, tasks, weir_api}
 //! ```
 //!
-//! `founding`, `data_dir` and `readiness` belong to `run`; every part may set a readiness reason or pass a `fault` point.
+//! `client` needs only names of streams and the doors. `founding`, `data_dir` and `readiness` belong to `run`; every part may set a readiness reason or pass a `fault` point.
 //! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
 //! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
 
 pub mod admin;
 pub mod cli;
+pub mod client;
 pub mod clock;
 pub mod config;
 pub mod data_dir;

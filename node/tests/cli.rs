@@ -119,3 +119,24 @@ fn a_variable_that_is_no_text_is_named() {
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("WEIR_NODE_ID"));
 }
+
+#[test]
+fn completions_know_commands_and_flags() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, out, err) = told(&["completions", shell], &[]);
+        assert_eq!((code, err.as_str()), (0, ""), "{shell}");
+        for word in ["append", "producer-epoch", "json-lines"] {
+            assert!(out.contains(word), "{word} for {shell}");
+        }
+    }
+    let (code, _, err) = told(&["completions", "sh"], &[]);
+    assert_eq!(code, 2);
+    assert!(err.contains("[possible values: bash, elvish, fish, powershell, zsh]"), "{err}");
+}
+
+#[test]
+fn a_bash_completion_is_a_script_that_bash_takes() {
+    let (_, script, _) = told(&["completions", "bash"], &[]);
+    let checked = Command::new("bash").args(["-n", "-c", &script]).output().expect("bash is there");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}

@@ -4,7 +4,7 @@
 //! failure prints; and the judge ([`checker`]) knows only what clients saw ([`history`]), never a node's inside.
 //!
 //! ```text
-//! e2e, crash → rounds → load → recorded → {client, history} ; checker → {history, record} ; node, s3, files, raw
+//! e2e, crash → rounds → load → recorded → {client, history} ; checker → {history, record} ; node, s3, files, raw, cli, front
 //! ```
 
 #![allow(
@@ -16,8 +16,10 @@
 )]
 
 pub mod checker;
+pub mod cli;
 pub mod client;
 pub mod files;
+pub mod front;
 pub mod history;
 pub mod live;
 pub mod load;

@@ -3,12 +3,27 @@
 //! Invariant: answers go to stdout, everything else to stderr; an error says what to change. Called by
 //! `main` alone.
 
+mod admin;
+mod append;
+mod completions;
 mod config;
+mod connect;
+mod create;
 mod exit;
+mod human;
+mod info;
+mod input;
 mod logging;
+mod output;
+mod progress;
+mod read;
 mod serve;
+mod sink;
+mod source;
+mod stop;
 #[cfg(test)]
 mod tests;
+mod values;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -25,7 +40,7 @@ use crate::metadata::command::{FORMAT_MAX, FORMAT_MIN};
     name = "weir",
     version,
     about = "Durable, append-only streams over HTTP",
-    after_help = exit::EXIT_CODES,
+    after_help = format!("{EXAMPLES}\n\n{}", exit::EXIT_CODES),
     disable_help_subcommand = true,
     subcommand_required = true,
     arg_required_else_help = true
@@ -34,6 +49,17 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  weir serve
+      Run a node, data in ./data
+  weir create notes --content-type text/plain
+  weir append notes 'first ' 'second '
+  weir read notes
+  weir tail notes
+
+`weir COMMAND --help` has more of them.";
 
 const UNITS: &str = "\
 Every setting can be given as a flag, as an environment variable or as a key of the TOML file of --config; a flag wins \
@@ -66,8 +92,22 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    Create(create::Create),
+    Append(Box<append::AppendArgs>),
+    Read(Box<read::Read>),
+    Tail(read::Tail),
+    Head(info::Head),
+    Ls(info::Ls),
+    Close(info::Close),
+    Rm(info::Rm),
+    Fork(create::Fork),
+    Admin(admin::Admin),
+    Completions(completions::Completions),
     /// Print the version and the format versions it reads
     Version,
+    /// Print this reference
+    #[command(hide = true)]
+    Reference,
 }
 
 /// Runs one command line, program name first.
@@ -86,6 +126,18 @@ fn run(command: Command) -> ExitCode {
     match command {
         Command::Serve(settings) => serve::run(&settings),
         Command::Config { settings, json } => config::run(&settings, json),
+        Command::Create(args) => create::create(args),
+        Command::Append(args) => append::run(*args),
+        Command::Read(args) => read::read(*args),
+        Command::Tail(args) => read::tail(args),
+        Command::Head(args) => info::head(args),
+        Command::Ls(args) => info::ls(args),
+        Command::Close(args) => info::close(args),
+        Command::Rm(args) => info::rm(args),
+        Command::Fork(args) => create::fork(args),
+        Command::Admin(args) => admin::run(args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Reference => answer(&completions::reference()),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
             answer(&format!("weir {version}\nformats {FORMAT_MIN} to {FORMAT_MAX}\n"))
@@ -108,4 +160,10 @@ fn complain(text: &str, code: ExitCode) -> ExitCode {
     // If stderr is closed, the exit code must do.
     drop(writeln!(io::stderr().lock(), "weir: {text}"));
     code
+}
+
+/// One line to stderr that is no error: a hint, or where to go on.
+fn note(text: &str) {
+    // If stderr is closed, nobody wants to know.
+    drop(writeln!(io::stderr().lock(), "{text}"));
 }

@@ -1,13 +1,13 @@
 //! Values from text: durations, sizes, counts, switches, addresses, URLs.
 //!
 //! Invariant: pure; an error is the sentence that says what is allowed, so that the caller adds only where the value
-//! came from. Used by `super` alone.
+//! came from. Used by `super` and by the command line.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// What is allowed instead.
-pub(super) type Allowed = String;
+pub(crate) type Allowed = String;
 
 const DURATIONS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
@@ -32,7 +32,7 @@ fn written(n: u64, units: &[(&str, u64)]) -> String {
     format!("{}{name}", n / factor)
 }
 
-pub(super) fn duration(text: &str, min: &str, max: &str) -> Result<Duration, Allowed> {
+pub(crate) fn duration(text: &str, min: &str, max: &str) -> Result<Duration, Allowed> {
     let bound = |t| scaled(t, DURATIONS).expect("bounds are written in this file's own units");
     match scaled(text, DURATIONS) {
         Some(ms) if (bound(min)..=bound(max)).contains(&ms) => Ok(Duration::from_millis(ms)),
@@ -40,7 +40,7 @@ pub(super) fn duration(text: &str, min: &str, max: &str) -> Result<Duration, All
     }
 }
 
-pub(super) fn size(text: &str, min: &str, max: &str) -> Result<u64, Allowed> {
+pub(crate) fn size(text: &str, min: &str, max: &str) -> Result<u64, Allowed> {
     let bound = |t| scaled(t, SIZES).expect("bounds are written in this file's own units");
     match scaled(text, SIZES) {
         Some(n) if (bound(min)..=bound(max)).contains(&n) => Ok(n),

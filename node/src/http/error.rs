@@ -44,6 +44,8 @@ pub(crate) enum Reject {
     Control,
     /// Not a method of streams.
     Method,
+    /// Not a method of the list of streams.
+    ListMethod,
     /// The body is over the limit.
     TooLarge {
         /// The limit, bytes.
@@ -163,6 +165,10 @@ impl Reject {
             Self::Method => {
                 Parts::new(S::METHOD_NOT_ALLOWED, "streams know GET, HEAD, POST, PUT, DELETE and OPTIONS")
                     .header(ALLOW, METHODS)
+            }
+            Self::ListMethod => {
+                Parts::new(S::METHOD_NOT_ALLOWED, "the list of streams knows GET, HEAD and OPTIONS")
+                    .header(ALLOW, HeaderValue::from_static("GET, HEAD, OPTIONS"))
             }
             Self::TooLarge { max } => too_large(max).closing(),
             Self::BodyTimeout => {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a request is parsed and bounded in full before the streams layer hears of it; every response, errors
 //! included, carries the CORS and browser security fields; status codes come from `error` and the verbs' own successes.
-//! Plain hyper, no router: there is one route, whose tail this module decodes itself, and an append passes no layer
+//! Plain hyper, no router: there is one route of weight, whose tail this module decodes itself, and an append passes no layer
 //! that it does not need. `run` builds [`App`] and calls [`serve()`].
 
 mod append;
@@ -14,6 +14,7 @@ mod framing;
 pub mod fuzzing;
 mod headers;
 mod json;
+mod list;
 mod live;
 mod paths;
 mod read;
@@ -222,6 +223,9 @@ async fn handle(app: &App, request: Request<Incoming>, refused: Option<Framing>)
 
 /// What is counted as what.
 fn operation(head: &request::Parts) -> &'static str {
+    if paths::target(head.uri.path()) == Target::Streams {
+        return "list";
+    }
     let live = head.uri.query().is_some_and(|q| q.split('&').any(|p| p.starts_with("live=")));
     match head.method {
         Method::POST => "append",
@@ -262,6 +266,10 @@ async fn answer(app: &App, head: &request::Parts, body: &mut Incoming) -> Result
     let name = match paths::target(uri.path()) {
         Target::Stream(raw) => StreamName::from_path(raw)?,
         Target::Health if matches!(head.method, Method::GET | Method::HEAD) => return Ok(health()),
+        Target::Streams if matches!(head.method, Method::GET | Method::HEAD) => {
+            return list::list(app, uri.query()).await;
+        }
+        Target::Streams => return Err(Reject::ListMethod),
         Target::Health | Target::Unknown => return Err(Reject::NoRoute),
     };
     let r = Received { app, uri, headers, header_map: &head.headers };

@@ -15,12 +15,16 @@ use crate::streams::ReadFrom;
 
 /// Where streams are.
 const STREAMS: &str = "/v1/stream/";
+/// What streams there are: outside of the names.
+const LIST: &str = "/v1/streams";
 
 /// What a path leads to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Target<'a> {
     /// A stream; its name as it was sent.
     Stream(&'a str),
+    /// The list of streams.
+    Streams,
     /// Answers that this process serves.
     Health,
     /// Nothing.
@@ -32,6 +36,7 @@ pub(crate) fn target(path: &str) -> Target<'_> {
     match path.strip_prefix(STREAMS) {
         Some(name) => Target::Stream(name),
         None if path == "/health" => Target::Health,
+        None if path == LIST => Target::Streams,
         None => Target::Unknown,
     }
 }
@@ -176,6 +181,7 @@ mod tests {
         assert_eq!(target("/v1/stream/a/b"), Target::Stream("a/b"));
         assert_eq!(target("/v1/stream/"), Target::Stream(""));
         assert_eq!(target("/health"), Target::Health);
+        assert_eq!(target("/v1/streams"), Target::Streams);
         for path in ["", "/", "*", "/v1/stream", "/v1/streams/a", "/v2/stream/a", "//v1/stream/a", "/healthz"]
         {
             assert_eq!(target(path), Target::Unknown, "{path}");

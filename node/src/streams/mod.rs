@@ -5,7 +5,7 @@
 //! session's lease. Called by `http` and `admin`; built and drained by `run`.
 //!
 //! One idea a file: `log` decides on an append, `open` is one open stream, `registry` knows which are open,
-//! `ownership` opens, releases and deletes, `create`, `fork` and `read` are the operations, `life` says when a stream is
+//! `ownership` opens, releases and deletes, `create`, `fork`, `read` and `list` are the operations, `life` says when a stream is
 //! over and `expiry` ends it, `flush` moves records to segments, `follow` is a live reader's place, `signal` and `wakes`
 //! are how it hears of news, `touches`, `notices` and `trouble` tell the log and `/readyz` what happened.
 
@@ -16,6 +16,7 @@ mod flush;
 mod follow;
 mod fork;
 mod life;
+pub mod list;
 pub mod log;
 pub mod name;
 mod notices;
@@ -39,6 +40,7 @@ pub use create::{CreateSpec, Created};
 pub use error::{ForkError, StreamError};
 pub use follow::{Claim, Follower, Look};
 pub use fork::ForkSpec;
+pub use list::{Listed, Listing, Page};
 pub use log::{Append, Appended};
 pub use name::StreamName;
 pub use open::OpenStream;

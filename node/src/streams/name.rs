@@ -91,7 +91,8 @@ impl StreamName {
     }
 }
 
-fn decode(raw: &str) -> Result<Cow<'_, str>, NameError> {
+/// Undoes percent-encoding.
+pub(crate) fn decode(raw: &str) -> Result<Cow<'_, str>, NameError> {
     if !raw.contains('%') {
         return Ok(Cow::Borrowed(raw));
     }

@@ -141,7 +141,7 @@ impl Inner {
     }
 
     /// Waits, bounded, until the stream no longer waits for a recovery.
-    async fn recovered(&self, id: StreamId) -> Result<(), StreamError> {
+    pub(super) async fn recovered(&self, id: StreamId) -> Result<(), StreamError> {
         let mut applied = self.metadata.applied();
         let waits = |state: &State| matches!(state.disposition(id), Some(Disposition::AwaitingRecovery(_)));
         let wait = async { while self.metadata.read(waits) && applied.changed().await.is_ok() {} };
