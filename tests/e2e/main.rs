@@ -9,6 +9,7 @@
 )]
 
 mod disk;
+mod expiry;
 mod identity;
 mod idle;
 mod limits;
