@@ -52,6 +52,12 @@ const POINTS: &[(&str, Scene, &[u32])] = &[
     ("open.before_load", Local, &[1, 3]),
     ("create.before_birth", Local, &[1, 2]),
     ("delete.before_propose", Local, &[1]),
+    ("fork.committed", Local, &[1, 4]),
+    ("fork.created", Local, &[1, 4]),
+    ("touch.before_propose", Local, &[1, 2]),
+    ("touch.after_propose", Local, &[1]),
+    ("expire.before_propose", Local, &[1]),
+    ("expire.after_propose", Local, &[1]),
     ("flush.before_upload", Local, &[1, 3]),
     ("flush.after_upload", Local, &[1, 3]),
     ("commit.before_propose", Local, &[1, 3]),
@@ -150,12 +156,14 @@ async fn abort_at(name: &str, scene: Scene, pass: u32, mut rng: Rng) -> Result<(
                 rounds.restart_and_verify().await?;
                 rounds.load_and_kill().await?;
             }
+            rounds.load.clock_jumps().await;
             rounds.setup = armed;
             rounds
         }
     };
     load_until_abort(&mut rounds).await?;
     rounds.setup = setup;
+    rounds.load.clock_jumps().await;
     rounds.restart_and_verify().await
 }
 

@@ -10,6 +10,7 @@
 
 mod cli;
 mod disk;
+mod expiry;
 mod identity;
 mod idle;
 mod limits;

@@ -267,7 +267,7 @@ fn source(value: &HeaderValue) -> Result<StreamName, Reject> {
             "Stream-Forked-From must be the path of a stream, such as /v1/stream/name".to_owned()
         ));
     };
-    StreamName::from_path(raw).map_err(|e| bad(e.to_string()))
+    StreamName::from_path(raw).map_err(|e| bad(format!("Stream-Forked-From names no stream: {e}")))
 }
 
 /// How other servers write the beginning of a stream. Clients and the public test suite know it by heart; nothing else

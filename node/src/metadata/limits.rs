@@ -16,9 +16,10 @@ pub const NODES: usize = 10_000;
 pub const TEXT_BYTES: usize = 2048;
 /// Streams, ranges, touches or segments in one command.
 pub const ITEMS: usize = 32_768;
-/// Extents of a stream that can still be forked, because a fork copies them. Commits have no such bound: refusing one
-/// would hold up the WAL of all the node's streams.
-pub const FORK_EXTENTS: usize = 100_000;
+/// Extents of a stream that can still be forked, because a fork copies them: at most 800 KB of state and some 20 ms in
+/// which nothing else is applied. Commits have no such bound: refusing one would hold up the WAL of all the node's
+/// streams.
+pub const FORK_EXTENTS: usize = 20_000;
 /// How far a request number may be above the lowest unanswered one.
 pub const REQUEST_WINDOW: u64 = 65_536;
 /// How many earlier processes of a node are remembered.

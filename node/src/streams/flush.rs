@@ -7,13 +7,14 @@
 //! their own. `Flusher` is one vital task; the WAL's sink feeds it, drains and back-pressure hurry it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
-use weir_api::{Offset, StreamId};
+use weir_api::StreamId;
 
 use super::Inner;
 use super::error::StreamError;
@@ -21,7 +22,6 @@ use super::open::OpenStream;
 use super::trouble::SLOW;
 use crate::fault;
 use crate::metadata::command::{CommitOrigin, NewSegment, RangeOutcome};
-use crate::metadata::state::Stream;
 use crate::metadata::{ProposeError, command::Refusal};
 use crate::storage::commit::{self, CommitError, Draft};
 use crate::storage::record::Frame;
@@ -91,9 +91,27 @@ impl Backlog {
         self.hurry.swap(false, Ordering::Relaxed)
     }
 
-    fn want_ahead(&self, id: StreamId) {
+    /// Asks for this stream's records to be committed ahead of the rest.
+    pub(super) fn want_ahead(&self, id: StreamId) {
         self.ahead.lock().insert(id);
         self.wake.notify_one();
+    }
+
+    /// What was asked for since.
+    pub(super) fn take_wanted(&self) -> BTreeSet<StreamId> {
+        std::mem::take(&mut *self.ahead.lock())
+    }
+
+    /// Looks at the frames that wait, oldest first, until `see` says that it has enough. Holds up the WAL's
+    /// acknowledgements: to be short.
+    pub(super) fn each_waiting(&self, mut see: impl FnMut(&Frame) -> ControlFlow<()>) {
+        let queue = self.queue.lock();
+        let frames = queue.batches.iter().flat_map(|waiting| &waiting.batch.frames);
+        for frame in frames {
+            if see(frame).is_break() {
+                break;
+            }
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -147,6 +165,7 @@ impl WalSink for Sink {
 pub(super) async fn run(inner: Arc<Inner>) -> anyhow::Result<()> {
     let stopping = inner.tasks.stopping().clone();
     let mut next_number = 1;
+    let mut was_ahead = false;
     let mut sweep = tokio::time::interval(inner.limits.sweep_interval);
     sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -155,16 +174,18 @@ pub(super) async fn run(inner: Arc<Inner>) -> anyhow::Result<()> {
             () = stopping.cancelled() => return Ok(()),
             () = inner.backlog.wake.notified(), if due.is_none_or(|d| !d.is_zero()) => {}
             () = tokio::time::sleep(due.unwrap_or(Duration::MAX)), if due.is_some() => {
-                let ahead = inner.take_ahead();
-                let work = if ahead.is_empty() { Work::backlog(inner.take()) } else { Work::ahead(ahead) };
-                let Some(work) = work else { continue };
-                let trims = work.covered.is_some();
+                let backlog_due = inner.backlog_due().is_some_and(|d| d.is_zero());
+                // In turns, so that forks never hold the backlog up.
+                let ahead = if backlog_due && was_ahead { None } else { Work::ahead(inner.take_ahead()) };
+                let backlog = || if backlog_due { Work::backlog(inner.take()) } else { None };
+                let Some(work) = ahead.or_else(backlog) else { continue };
+                was_ahead = work.covered.is_none();
                 tokio::select! {
                     () = stopping.cancelled() => return Ok(()),
                     done = flush(&inner, work, next_number) => done?,
                 }
                 next_number += 1;
-                if trims {
+                if !was_ahead {
                     inner.release_idle().await;
                 }
             }
@@ -174,11 +195,13 @@ pub(super) async fn run(inner: Arc<Inner>) -> anyhow::Result<()> {
 }
 
 impl Inner {
-    /// How long until the backlog should be flushed; `None`: nothing waits.
+    /// How long until there is something to flush; `None`: nothing waits.
     fn due(&self) -> Option<Duration> {
-        if !self.backlog.ahead.lock().is_empty() {
-            return Some(Duration::ZERO);
-        }
+        if self.backlog.ahead.lock().is_empty() { self.backlog_due() } else { Some(Duration::ZERO) }
+    }
+
+    /// How long until the backlog should be flushed; `None`: it is empty.
+    fn backlog_due(&self) -> Option<Duration> {
         let queue = self.backlog.queue.lock();
         let oldest = queue.batches.front()?;
         let limits = &self.limits;
@@ -206,58 +229,6 @@ impl Inner {
             taken.extend(queue.batches.pop_front().map(|w| w.batch));
         }
         taken
-    }
-
-    /// Frames of the streams that somebody waits for: the oldest in the backlog that are not committed yet.
-    fn take_ahead(&self) -> Vec<Frame> {
-        let mut left = BTreeMap::new();
-        for id in std::mem::take(&mut *self.backlog.ahead.lock()) {
-            // Not open any more: it has nothing in the backlog that is not committed.
-            if let Some(stream) = self.registry.by_id(id) {
-                left.insert(id, (stream.epoch, stream.committed_ahead()));
-            }
-        }
-        if left.is_empty() {
-            return Vec::new();
-        }
-        let queue = self.backlog.queue.lock();
-        let mut bytes = 0;
-        let mut taken = Vec::new();
-        for frame in queue.batches.iter().flat_map(|waiting| &waiting.batch.frames) {
-            let Some((epoch, before)) = left.get_mut(&frame.stream) else { continue };
-            if frame.epoch != *epoch {
-                continue;
-            }
-            if *before > 0 {
-                *before -= 1;
-                continue;
-            }
-            taken.push(frame.clone());
-            bytes += frame.payload.size() as u64;
-            if bytes >= self.limits.segment_bytes {
-                break;
-            }
-        }
-        taken
-    }
-
-    /// Waits, bounded, until the stream's records below `to`, and the one that gave it birth, all of them durable, are
-    /// in segments (or it is gone).
-    /// Whoever waits at the same time is served by one commit.
-    pub(super) async fn committed_to(&self, id: StreamId, to: Offset) -> Result<(), StreamError> {
-        // Durable records come to the backlog a moment after readers see them.
-        const LOOK_AGAIN: Duration = Duration::from_millis(20);
-        let mut applied = self.metadata.applied();
-        let wait = async {
-            let missing = |s: &Stream| s.committed < to || s.unborn_since_ms.is_some();
-            while self.metadata.read(|state| state.stream(id).is_some_and(missing)) {
-                self.backlog.want_ahead(id);
-                if matches!(tokio::time::timeout(LOOK_AGAIN, applied.changed()).await, Ok(Err(_stopped))) {
-                    break;
-                }
-            }
-        };
-        self.patiently("the source's records to reach a segment", wait).await
     }
 }
 

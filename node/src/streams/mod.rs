@@ -6,9 +6,11 @@
 //!
 //! One idea a file: `log` decides on an append, `open` is one open stream, `registry` knows which are open,
 //! `ownership` opens, releases and deletes, `create`, `fork`, `read` and `list` are the operations, `life` says when a stream is
-//! over and `expiry` ends it, `flush` moves records to segments, `follow` is a live reader's place, `signal` and `wakes`
-//! are how it hears of news, `touches`, `notices` and `trouble` tell the log and `/readyz` what happened.
+//! over and `expiry` ends it, `flush` moves records to segments, `ahead` those of a fork's source first, `follow` is a
+//! live reader's place, `signal` and `wakes` are how it hears of news, `touches`, `notices` and `trouble` tell the log
+//! and `/readyz` what happened.
 
+mod ahead;
 mod create;
 pub mod error;
 mod expiry;

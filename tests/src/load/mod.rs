@@ -1,9 +1,11 @@
-//! Mixed load: several connections over a few streams, with everything that the protocol's first part offers.
+//! Mixed load: several connections over a few streams, with everything that the protocol's first part offers, and one
+//! that forks streams and lets them end.
 //!
 //! A [`Load`] belongs to one data directory and outlives the node's processes: producers go on where they were,
 //! requests without an answer are sent again, creates and deletes whose outcome is unknown are settled by a look after
 //! the restart.
 
+mod family;
 mod slot;
 mod verify;
 mod worker;
@@ -62,6 +64,7 @@ pub struct Load {
     pub shape: Shape,
     slots: Vec<Slot>,
     next_record: AtomicU64,
+    family: tokio::sync::Mutex<family::Family>,
 }
 
 impl Load {
@@ -70,7 +73,8 @@ impl Load {
         let slots =
             (0..shape.streams).map(|n| Slot::new(&format!("load-{n}"), n % 2 == 1, n % 3 == 0)).collect();
         let history = Arc::new(History::default());
-        Arc::new(Self { history, shape, slots, next_record: AtomicU64::new((seed << 32) | 1) })
+        let family = tokio::sync::Mutex::new(family::Family::new(seed));
+        Arc::new(Self { history, shape, slots, next_record: AtomicU64::new((seed << 32) | 1), family })
     }
 
     /// The same world apart: what happens to one is no evidence against the other. No worker may run.
@@ -80,6 +84,7 @@ impl Load {
             shape: self.shape.clone(),
             slots: self.slots.iter().map(Slot::copy).collect(),
             next_record: AtomicU64::new(self.next_record.load(Ordering::Relaxed)),
+            family: tokio::sync::Mutex::new(self.family.try_lock().expect("no worker runs").clone()),
         }
     }
 
@@ -102,6 +107,9 @@ impl Load {
             let stop = stop.clone();
             workers.spawn(async move { load.follow(&client, rng, &stop).await });
         }
+        let (load, client, rng) = (self.clone(), Client::new(address, self.shape.deadline), rng.fork());
+        let stop_family = stop.clone();
+        workers.spawn(async move { load.raise_family(&client, rng, &stop_family).await });
         Running { stop, workers }
     }
 

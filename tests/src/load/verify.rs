@@ -9,6 +9,7 @@ use futures::future::try_join_all;
 use super::Load;
 use super::slot::{Belief, Slot};
 use crate::checker;
+use crate::client::Client;
 use crate::history::{Outcome, Refusal};
 use crate::record::Record;
 use crate::recorded::{Append, Recorded};
@@ -21,7 +22,9 @@ impl Load {
         let client = self.recorded(address);
         // Side by side: over a slow bucket most of a round is waiting.
         let slots = self.slots.iter().map(|slot| self.reckon(&client, slot, rng.fork()));
-        try_join_all(slots).await?;
+        let family = Client::new(address, self.shape.deadline);
+        let mut kin = self.family.lock().await;
+        tokio::try_join!(try_join_all(slots), kin.verify(&family, self.shape.patience))?;
         self.judge()
     }
 

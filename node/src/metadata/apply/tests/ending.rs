@@ -95,12 +95,12 @@ fn who_has_a_stream_open_may_end_it_a_tenth_of_its_ttl_sooner_and_nobody_else() 
     let too_early = Err(Refusal::NotExpired { deadline_ms: Some(deadline) });
     w.time_ms = end;
     assert_eq!(only(w.run(&a, expire(x, None, end))), too_early, "placed, but not open");
-    let (epoch, at_epoch) = (w.open(&a, x), w.open(&a, at));
+    let (epoch, at_epoch) = (w.open(&a, x), w.open(&b, at));
     assert_eq!(only(w.run(&b, expire(x, Some(epoch), end))), too_early);
     assert_eq!(only(w.run(&a, expire(x, None, end))), too_early);
     assert_eq!(only(w.run(&a, expire(x, Some(StreamEpoch(9)), end))), too_early);
     assert_eq!(only(w.run(&a, expire(x, Some(epoch), end - 1))), too_early);
-    assert_eq!(only(w.run(&a, expire(at, Some(at_epoch), end))), too_early, "a fixed end is exact");
+    assert_eq!(only(w.run(&b, expire(at, Some(at_epoch), end))), too_early, "a fixed end is exact");
     assert_eq!(only(w.run(&a, expire(x, Some(epoch), end))), Ok(()));
 }
 
