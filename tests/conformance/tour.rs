@@ -25,7 +25,8 @@ struct Step {
 
 /// The steps of the `sh` blocks between the markers.
 fn steps(readme: &str) -> Vec<Step> {
-    let tour = readme.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map_or("", |(tour, _)| tour);
+    let tour =
+        readme.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END)).map_or("", |(tour, _)| tour);
     let mut steps = Vec::new();
     let (mut inside, mut open) = (false, String::new());
     for line in tour.lines() {
@@ -96,7 +97,10 @@ async fn the_tour_of_the_readme_goes_as_it_is_written() {
             read.push((killed, printed));
         }
     }
-    assert!(killed > 0 && read.iter().any(|(after, _)| *after > 0), "the tour pulls the plug, and reads again");
+    assert!(
+        killed > 0 && read.iter().any(|(after, _)| *after > 0),
+        "the tour pulls the plug, and reads again"
+    );
     for (after, printed) in &read {
         assert!(printed.contains("\r\n\r\nfirst second "), "after {after} kills: {printed}");
     }

@@ -14,5 +14,6 @@ mod idle;
 mod limits;
 mod outage;
 mod protocol;
+mod s3;
 mod shutdown;
 mod steady;

@@ -220,7 +220,8 @@ impl Shared {
             Fate::Late(_) => &mut met.late,
             Fate::Conflict => &mut met.conflict,
         } += 1;
-        let line = format!("{:9.3} {} {}: {fate:?}", self.since.elapsed().as_secs_f64(), head.method, head.uri);
+        let line =
+            format!("{:9.3} {} {}: {fate:?}", self.since.elapsed().as_secs_f64(), head.method, head.uri);
         self.journal.lock().unwrap().push(line);
     }
 }

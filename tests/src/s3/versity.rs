@@ -67,7 +67,12 @@ impl RealBucket {
     /// How to reach it through somebody who passes requests on from `door`.
     pub fn access_at(&self, door: SocketAddr) -> Access {
         let secret = self.server.secret.clone();
-        Access { endpoint: format!("http://{door}"), bucket: self.name.clone(), key: "weir".to_owned(), secret }
+        Access {
+            endpoint: format!("http://{door}"),
+            bucket: self.name.clone(),
+            key: "weir".to_owned(),
+            secret,
+        }
     }
 
     /// Where the server listens.
@@ -85,8 +90,9 @@ impl Drop for RealBucket {
 
 impl Server {
     fn start() -> Result<Self> {
-        let program: PathBuf =
-            std::env::var_os(VARIABLE).with_context(|| format!("{VARIABLE} is not set: `make s3` sets it"))?.into();
+        let program: PathBuf = std::env::var_os(VARIABLE)
+            .with_context(|| format!("{VARIABLE} is not set: `make s3` sets it"))?
+            .into();
         let folder = tempfile::Builder::new().prefix("weir-s3-").tempdir()?;
         for part in ["data", "meta"] {
             fs::create_dir(folder.path().join(part))?;
