@@ -7,20 +7,23 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup run test check fix unit model e2e crash soak bench
+.PHONY: help setup setup-tests run test check fix unit model e2e crash conformance s3 soak bench
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install what is missing (as root), or say what to install
 	@.ci/setup
+
+setup-tests:
+	@.ci/setup tests
 
 run: setup ## Build and start a node on defaults; ARGS="--slots 2" passes flags
 	@cargo build --locked --release --package weir
 	@exec "$(CARGO_TARGET_DIR)/release/weir" serve $(ARGS)
 
-test: setup ## The gate: everything that must hold, in under 15 minutes
-	@.ci/gate format lints policy docs unit model e2e crash
+test: setup-tests ## The gate: everything that must hold, in under 15 minutes
+	@.ci/gate format lints policy docs unit model e2e crash conformance s3
 
 check: setup ## What needs no test run: format, lints, dependency policy, docs. Never writes
 	@.ci/gate format lints policy docs
@@ -40,6 +43,12 @@ e2e: setup ## Real nodes: the protocol, bad input, operations
 
 crash: setup ## Real nodes, killed at every step, and their files damaged
 	@.ci/gate crash
+
+conformance: setup-tests ## Others' clients: the protocol's public suite, its TypeScript client, the README's tour
+	@.ci/gate conformance
+
+s3: setup-tests ## The store's tests and crashes over a real S3 server behind a bad network
+	@.ci/gate s3
 
 soak: setup ## The crash suite, ten times as long as in the gate
 	@WEIR_CRASH_ROUNDS=$${WEIR_CRASH_ROUNDS:-2000} .ci/gate crash

@@ -14,3 +14,4 @@ mod bucket;
 mod damage;
 mod points;
 mod rounds;
+mod s3;

@@ -24,7 +24,7 @@ fn share(percent: u64) -> u64 {
     (all * percent).div_ceil(100)
 }
 
-enum Kills {
+pub(crate) enum Kills {
     InService,
     InRecoveryToo,
 }
@@ -63,7 +63,14 @@ async fn directory(n: u64, kills: &Kills, bad_day: bool, mut rng: Rng, tally: &m
     verdict
 }
 
-async fn fight(rounds: &mut Rounds, n: u64, kills: &Kills, mut rng: Rng, tally: &mut Tally) -> Result<()> {
+/// So many rounds over what `rounds` has begun.
+pub(crate) async fn fight(
+    rounds: &mut Rounds,
+    n: u64,
+    kills: &Kills,
+    mut rng: Rng,
+    tally: &mut Tally,
+) -> Result<()> {
     for _ in 0..n {
         let since = Instant::now();
         rounds.load_and_kill().await?;

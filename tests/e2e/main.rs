@@ -17,5 +17,6 @@ mod limits;
 mod live;
 mod outage;
 mod protocol;
+mod s3;
 mod shutdown;
 mod steady;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::time::{Instant, sleep};
 use weir_tests::files::Scratch;
 use weir_tests::load::{Load, Shape};
-use weir_tests::node::PATIENCE;
+use weir_tests::node::{PATIENCE, Setup};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::s3::{FakeS3, Faults, Outage};
 
@@ -19,12 +19,22 @@ fn outage_time() -> Duration {
 
 async fn bucket_away(kind: Outage) -> Result<()> {
     let seed = seed();
-    println!("WEIR_SEED={seed}");
-    let mut rng = Rng::new(seed);
     let scratch = Scratch::new();
     let bucket = FakeS3::start(seed).await;
-    let setup =
-        bucket.setup(scratch.path("data")).flag("long-poll-timeout", "500ms").flag("request-timeout", "3s");
+    away(bucket.setup(scratch.path("data")), |faults| bucket.set(faults), kind, outage_time(), seed).await
+}
+
+/// A bucket under load that is away for a time; `set` decides what is wrong with it.
+pub(crate) async fn away(
+    setup: Setup,
+    set: impl Fn(Faults),
+    kind: Outage,
+    time: Duration,
+    seed: u64,
+) -> Result<()> {
+    println!("WEIR_SEED={seed}");
+    let mut rng = Rng::new(seed);
+    let setup = setup.flag("long-poll-timeout", "500ms").flag("request-timeout", "3s");
     let load = Load::new(rng.below(1 << 30), Shape::default());
     let mut node = setup.start().await?;
     let address = node.addresses().await?.client;
@@ -32,13 +42,13 @@ async fn bucket_away(kind: Outage) -> Result<()> {
     load.progress(0, 100).await?;
 
     let since = Instant::now();
-    bucket.set(Faults { outage: Some(kind), ..Faults::default() });
+    set(Faults { outage: Some(kind), ..Faults::default() });
     let why = node.unready_for(&["store"]).await.context("the bucket is away")?;
     ensure!(why.starts_with("the store "), "the reason does not begin with the store: {why}");
-    sleep(outage_time().saturating_sub(since.elapsed())).await;
+    sleep(time.saturating_sub(since.elapsed())).await;
     ensure!(node.try_exit()?.is_none(), "the node ended\n{}", node.log_tail());
 
-    bucket.set(Faults::default());
+    set(Faults::default());
     node.ready(PATIENCE).await.context("the bucket is back")?;
     // It serves on: load over it, before anything restarts.
     load.progress(load.history.now(), 100).await?;

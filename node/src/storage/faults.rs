@@ -20,6 +20,8 @@ use object_store::{
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use super::real::Bucket;
+
 /// What happens to one put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -43,6 +45,7 @@ pub(crate) enum Fault {
 #[derive(Clone)]
 pub(crate) struct FaultStore {
     inner: Arc<dyn ObjectStore>,
+    bucket: Bucket,
     state: Arc<Mutex<State>>,
     released: Arc<watch::Sender<u64>>,
 }
@@ -74,10 +77,25 @@ pub(crate) struct Counts {
 }
 
 impl FaultStore {
-    /// Wraps `inner`.
-    pub(crate) fn new(inner: Arc<dyn ObjectStore>) -> Arc<Self> {
+    /// Over an empty bucket of the kind that this run is about.
+    pub(crate) fn new() -> Arc<Self> {
+        Self::over(Bucket::new())
+    }
+
+    /// Over an empty bucket in memory, whatever this run is about.
+    pub(crate) fn in_memory() -> Arc<Self> {
+        Self::over(Bucket::in_memory())
+    }
+
+    fn over(bucket: Bucket) -> Arc<Self> {
         let (released, _) = watch::channel(0);
-        Arc::new(Self { inner, state: Arc::default(), released: Arc::new(released) })
+        let (inner, released) = (bucket.objects.clone(), Arc::new(released));
+        Arc::new(Self { inner, bucket, state: Arc::default(), released })
+    }
+
+    /// Whether a server is below: each call costs a request.
+    pub(crate) fn is_real(&self) -> bool {
+        self.bucket.real.is_some()
     }
 
     /// The next put whose key contains `fragment` meets `fault`; calls queue up.

@@ -11,6 +11,8 @@ pub mod keys;
 mod payload;
 pub mod probe;
 pub mod reader;
+#[cfg(test)]
+mod real;
 pub mod record;
 pub mod recovery;
 pub mod seal;

@@ -69,16 +69,12 @@ async fn run(store: &Store, key: &str) -> Result<(), ProbeError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use object_store::memory::InMemory;
-
     use super::*;
     use crate::storage::faults::{Fault, FaultStore};
 
     #[tokio::test]
     async fn a_good_store_passes_and_is_left_clean() {
-        let faults = FaultStore::new(Arc::new(InMemory::new()));
+        let faults = FaultStore::new();
         let store = Store::over(faults.clone(), "pre/fix");
         probe(&store).await.unwrap();
         assert_eq!(store.list("probe", 10).await.unwrap(), []);
@@ -95,7 +91,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_ignores_the_condition_is_refused_by_name() {
-        let faults = FaultStore::new(Arc::new(InMemory::new()));
+        let faults = FaultStore::new();
         faults.ignore_put_if_absent(true);
         let store = Store::over(faults.clone(), "");
         let error = probe(&store).await.unwrap_err();
@@ -106,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_answers_exists_but_overwrites_is_refused_by_name() {
-        let faults = FaultStore::new(Arc::new(InMemory::new()));
+        let faults = FaultStore::new();
         faults.lie_about_put_if_absent(true);
         let error = probe(&Store::over(faults, "")).await.unwrap_err();
         assert_eq!(error, ProbeError::PutIfAbsent("a refused put changed the object"));
@@ -114,7 +110,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_that_forgets_what_it_stored_is_refused_by_name() {
-        let faults = FaultStore::new(Arc::new(InMemory::new()));
+        let faults = FaultStore::new();
         faults.on_put("probe", Fault::SayStored);
         let error = probe(&Store::over(faults, "")).await.unwrap_err();
         assert_eq!(error, ProbeError::ReadAfterWrite("an object just stored cannot be read"));
@@ -122,7 +118,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_store_that_is_down_is_not_judged() {
-        let faults = FaultStore::new(Arc::new(InMemory::new()));
+        let faults = FaultStore::in_memory();
         faults.down(true);
         let error = probe(&Store::over(faults, "")).await.unwrap_err();
         assert!(matches!(error, ProbeError::Store(_)), "{error}");

@@ -123,6 +123,12 @@ impl Store {
         Self { inner: Arc::new(Inner { objects, prefix, local: None }) }
     }
 
+    /// What lies below.
+    #[cfg(test)]
+    pub(crate) fn objects(&self) -> Arc<dyn ObjectStore> {
+        self.inner.objects.clone()
+    }
+
     /// The folder, if the bucket is one.
     pub fn local_dir(&self) -> Option<&FsPath> {
         self.inner.local.as_deref()

@@ -1,9 +1,9 @@
 //! One row of a protocol table: a request and what its answer must be.
 
 use bytes::Bytes;
-use http::Method;
+use http::{Method, StatusCode};
+use serde::Deserialize;
 use weir_tests::client::{Answer, Client};
-use weir_tests::files::Scratch;
 use weir_tests::node::Setup;
 
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ enum Expect {
     Body(Bytes),
     /// The error names this.
     Names(&'static str),
+    /// The body is a problem document with exactly this field at fault.
+    Problem(Option<&'static str>),
 }
 
 #[derive(Debug, Clone)]
@@ -25,6 +27,16 @@ pub(super) struct Case {
     body: Bytes,
     status: u16,
     expects: Vec<Expect>,
+}
+
+/// An error's body.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Problem {
+    title: String,
+    status: u16,
+    detail: String,
+    field: Option<String>,
 }
 
 /// An offset as the server writes it.
@@ -126,6 +138,34 @@ impl Case {
         self
     }
 
+    /// A problem document that blames exactly this part of the request.
+    pub(super) fn blames(mut self, field: &'static str) -> Self {
+        self.expects.push(Expect::Problem(Some(field)));
+        self
+    }
+
+    /// A problem document that blames no part of the request by itself.
+    pub(super) fn refused(mut self) -> Self {
+        self.expects.push(Expect::Problem(None));
+        self
+    }
+
+    /// Whether this row is one of bad input.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.status >= 400
+    }
+
+    fn is_problem(&self, answer: &Answer, field: Option<&str>) -> bool {
+        let Ok(problem) = serde_json::from_slice::<Problem>(&answer.body) else { return false };
+        let title = StatusCode::from_u16(self.status).ok().and_then(|s| s.canonical_reason());
+        problem.status == self.status
+            && Some(problem.title.as_str()) == title
+            && problem.field.as_deref() == field
+            && !problem.detail.is_empty()
+            && answer.header("content-type") == Some("application/problem+json")
+            && answer.header("cache-control") == Some("no-store")
+    }
+
     fn complaints(&self, answer: &Answer) -> Vec<String> {
         let mut found = Vec::new();
         if answer.status != self.status {
@@ -143,6 +183,7 @@ impl Case {
                 Expect::Some(name) => answer.header(name).is_none(),
                 Expect::Lacks(name) => answer.header(name).is_some(),
                 Expect::Body(body) => answer.body != body,
+                Expect::Problem(field) => !self.is_problem(answer, *field),
                 Expect::Names(field) => !String::from_utf8_lossy(&answer.body).contains(field),
             };
             if bad {
@@ -154,9 +195,8 @@ impl Case {
 }
 
 /// Runs the tables against a fresh node and reports every row that is answered otherwise.
-pub(super) async fn run(tables: &[(&str, Vec<Case>)]) {
-    let scratch = Scratch::new();
-    let setup = Setup::new(scratch.path("data")).flag("long-poll-timeout", "250ms").flag("max-body", "64KiB");
+pub(super) async fn run(setup: Setup, tables: &[(&str, Vec<Case>)]) {
+    let setup = setup.flag("long-poll-timeout", "250ms").flag("max-body", "64KiB");
     let mut node = setup.start().await.unwrap();
     let client: Client = node.client().await.unwrap();
     let mut wrong = Vec::new();

@@ -70,3 +70,47 @@ async fn a_chunked_body_is_appended_whole() {
     let read = client.send(Method::GET, "/v1/stream/chunked", &[], "".into()).await.unwrap();
     assert_eq!(&read.body[..], b"abcde");
 }
+
+/// Heads that are wrong by themselves: the status, and what the answer says if it is ours and not the HTTP library's.
+const MALFORMED: &[(&str, &str, u16, &str)] = &[
+    ("no host", "GET /v1/stream/framed HTTP/1.1\r\nConnection: close\r\n\r\n", 400, r#""field":"Host""#),
+    (
+        "two hosts",
+        "GET /v1/stream/framed HTTP/1.1\r\nHost: a\r\nHost: b\r\nConnection: close\r\n\r\n",
+        400,
+        r#""field":"Host""#,
+    ),
+    ("no version", "GET /v1/stream/framed\r\n\r\n", 400, ""),
+    ("an unknown version", "GET /v1/stream/framed HTTP/3.0\r\nHost: x\r\n\r\n", 400, ""),
+    ("no method", " /v1/stream/framed HTTP/1.1\r\nHost: x\r\n\r\n", 400, ""),
+    ("a method that is no token", "G(T /v1/stream/framed HTTP/1.1\r\nHost: x\r\n\r\n", 400, ""),
+    ("a blank in the target", "GET /v1/stream/a b HTTP/1.1\r\nHost: x\r\n\r\n", 400, ""),
+    ("a field without a colon", "GET /v1/stream/framed HTTP/1.1\r\nHost: x\r\nnonsense\r\n\r\n", 400, ""),
+    ("a field without a name", "GET /v1/stream/framed HTTP/1.1\r\nHost: x\r\n: y\r\n\r\n", 400, ""),
+    ("a blank in a field's name", "GET /v1/stream/framed HTTP/1.1\r\nHost: x\r\na b: y\r\n\r\n", 400, ""),
+    ("a folded field", "GET /v1/stream/framed HTTP/1.1\r\nHost: x\r\nA: y\r\n z\r\n\r\n", 400, ""),
+    ("a NUL in a field", "GET /v1/stream/framed HTTP/1.1\r\nHost: x\r\nA: \0\r\n\r\n", 400, ""),
+    ("the greeting of TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\r\n\r\n", 400, ""),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn malformed_heads_get_one_refusal_and_the_connection_ends() {
+    let scratch = Scratch::new();
+    let mut node = Setup::new(scratch.path("data")).start().await.unwrap();
+    let address = node.addresses().await.unwrap().client;
+    let large = format!("GET /v1/stream/framed HTTP/1.1\r\nHost: x\r\nA: {}\r\n\r\n", "x".repeat(100 << 10));
+    let rows = MALFORMED.iter().copied().chain([("a huge field", large.as_str(), 431, "")]);
+    let mut wrong = Vec::new();
+    for (what, request, status, says) in rows {
+        let answer = raw::until_closed(&address, request.as_bytes(), PATIENCE).await;
+        let right = answer.as_ref().is_ok_and(|a| {
+            let once = a.matches("HTTP/1.1 ").count() == 1;
+            a.starts_with(&format!("HTTP/1.1 {status} ")) && once && a.contains(says)
+        });
+        if !right {
+            wrong.push(format!("{what}: {answer:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(node.try_exit().unwrap().is_none(), "the node ended");
+}

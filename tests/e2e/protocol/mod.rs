@@ -1,7 +1,8 @@
-//! The client protocol's first part, request by request: exact statuses and header fields, right forms and wrong ones.
+//! The client protocol, request by request: exact statuses and header fields, right forms and wrong ones.
 //!
 //! The tables run in order against one node; a row may build on those before it.
 
+mod bad;
 mod case;
 mod close;
 mod create;
@@ -13,11 +14,13 @@ mod producers;
 mod read;
 mod write;
 
-use case::{Case, run};
+use case::Case;
+use weir_tests::files::Scratch;
+use weir_tests::node::Setup;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_request_gets_its_exact_answer() {
-    let tables: [(&str, Vec<Case>); 8] = [
+/// Runs every row against a fresh node.
+pub(crate) async fn run(setup: Setup) {
+    let tables: [(&str, Vec<Case>); 9] = [
         ("create", create::table()),
         ("write", write::table()),
         ("producers", producers::table()),
@@ -26,8 +29,15 @@ async fn every_request_gets_its_exact_answer() {
         ("live", live::table()),
         ("names", names::table()),
         ("forks", forks::table()),
+        ("bad", bad::table()),
     ];
-    let rows: usize = tables.iter().map(|(_, rows)| rows.len()).sum();
-    assert!(rows >= 60, "{rows} rows");
-    run(&tables).await;
+    let refusals = tables.iter().flat_map(|(_, rows)| rows).filter(|row| row.is_refusal()).count();
+    assert!(refusals >= 300, "{refusals} rows of bad input");
+    case::run(setup, &tables).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_gets_its_exact_answer() {
+    let scratch = Scratch::new();
+    run(Setup::new(scratch.path("data"))).await;
 }

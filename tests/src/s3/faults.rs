@@ -15,7 +15,7 @@ pub enum Outage {
     Hangs,
 }
 
-/// Faults in force. Chances are out of 1,000 puts.
+/// Faults in force. Chances are out of 1,000 puts, if nothing else is said.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     pub outage: Option<Outage>,
@@ -27,7 +27,10 @@ pub struct Faults {
     pub late: u64,
     /// Answered 409, which says nothing.
     pub conflict: u64,
-    /// Delayed by up to `delay`.
+    /// Out of 1,000 requests that are no puts: half of them refused, half of them done and their reply broken. The fake
+    /// bucket has no such days, a proxy before a real one does.
+    pub reads: u64,
+    /// Out of 1,000 requests: delayed by up to `delay`.
     pub slow: u64,
     pub delay: Duration,
     /// Puts of keys that contain this are never answered.
@@ -44,6 +47,7 @@ impl Faults {
             ambiguous: 40,
             late: 30,
             conflict: 20,
+            reads: 30,
             slow: 100,
             delay: Duration::from_millis(80),
             ..Self::default()
@@ -79,6 +83,15 @@ impl Faults {
             Fate::Conflict
         } else {
             Fate::Fine
+        }
+    }
+
+    /// What happens to a request that is no put.
+    pub(super) fn read(&self, rng: &mut Rng) -> Fate {
+        match rng.below(2000) {
+            n if n < self.reads => Fate::Failed,
+            n if n < 2 * self.reads => Fate::Ambiguous { cut: rng.one_in(2) },
+            _ => Fate::Fine,
         }
     }
 

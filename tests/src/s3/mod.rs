@@ -1,12 +1,15 @@
-//! A bucket in this process that speaks enough of S3 for object_store, and fails on demand.
+//! Buckets that fail on demand: one in this process that speaks enough of S3 for object_store ([`FakeS3`]), and a real
+//! server ([`RealBucket`]) behind a proxy ([`FaultProxy`]).
 //!
-//! It outlives the nodes that a test kills, as a real bucket would. Puts are atomic and put-if-absent is honoured,
-//! unless [`Faults`] say otherwise.
+//! They outlive the nodes that a test kills, as a bucket would. In the fake one puts are atomic and put-if-absent is
+//! honoured, unless [`Faults`] say otherwise; the real one is on its own.
 
 mod faults;
+mod proxy;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod versity;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -23,12 +26,36 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 pub use faults::{Faults, Outage};
+pub use proxy::{FaultProxy, Met};
+pub use versity::{RealBucket, wanted};
 
 use crate::node::Setup;
 use crate::rng::Rng;
 
 /// The bucket's name in URLs.
 pub const BUCKET: &str = "weir";
+
+/// How a client reaches a bucket.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub endpoint: String,
+    pub bucket: String,
+    pub key: String,
+    pub secret: String,
+}
+
+impl Access {
+    /// A node that keeps its records there.
+    pub fn setup(&self, data: impl Into<std::path::PathBuf>) -> Setup {
+        Setup::new(data)
+            .flag("store", format!("s3://{}/test", self.bucket))
+            .env("AWS_ENDPOINT_URL", &self.endpoint)
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_REGION", "us-east-1")
+            .env("AWS_ACCESS_KEY_ID", &self.key)
+            .env("AWS_SECRET_ACCESS_KEY", &self.secret)
+    }
+}
 
 /// A running bucket; it goes away with this handle.
 #[derive(Debug)]
@@ -74,13 +101,8 @@ impl FakeS3 {
 
     /// A node that keeps its records here.
     pub fn setup(&self, data: impl Into<std::path::PathBuf>) -> Setup {
-        Setup::new(data)
-            .flag("store", format!("s3://{BUCKET}/test"))
-            .env("AWS_ENDPOINT_URL", format!("http://{}", self.address))
-            .env("AWS_ALLOW_HTTP", "true")
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", "test")
-            .env("AWS_SECRET_ACCESS_KEY", "test")
+        let (endpoint, test) = (format!("http://{}", self.address), "test".to_owned());
+        Access { endpoint, bucket: BUCKET.to_owned(), key: test.clone(), secret: test }.setup(data)
     }
 
     /// `host:port` of its endpoint.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 
-use super::{FakeS3, Faults, Outage};
+use super::{FakeS3, FaultProxy, Faults, Outage};
 use crate::client::{Answer, Client, Failure};
 use crate::node::PATIENCE;
 
@@ -90,4 +90,49 @@ async fn each_fault_does_what_it_says() {
     b.fake.set(Faults { outage: Some(Outage::Cuts), ..Faults::default() });
     let cut = b.send(Method::GET, "/late", ("x-x", ""), "").await;
     assert!(matches!(cut, Err(Failure::Cut(_))), "{cut:?}");
+}
+
+/// The proxy's faults, seen against a bucket that has none of its own.
+#[tokio::test]
+async fn the_proxy_breaks_what_it_is_told_to_and_passes_the_rest_on_whole() {
+    let fake = FakeS3::start(7).await;
+    let proxy = FaultProxy::start(fake.address().parse().unwrap(), 7).await;
+    let client = Client::new(&proxy.address().to_string(), PATIENCE);
+    let put = async |key: &str| {
+        let target = format!("/weir/{key}");
+        client.send(Method::PUT, &target, &[("if-none-match", "*")], format!("content of {key}").into()).await
+    };
+    let read = async || client.send(Method::GET, "/weir/fine", &[], "".into()).await;
+    assert_eq!(put("fine").await.unwrap().status, 200);
+    assert_eq!(put("fine").await.unwrap().status, 412);
+    assert_eq!(read().await.unwrap().body, "content of fine");
+
+    proxy.set(Faults { failed: 1000, ..Faults::default() });
+    for n in 0..10 {
+        let answer = put(&format!("failed-{n}")).await;
+        assert!(matches!(&answer, Err(Failure::Cut(_)) | Ok(Answer { status: 503, .. })), "{answer:?}");
+    }
+    proxy.set(Faults { ambiguous: 1000, ..Faults::default() });
+    for n in 0..10 {
+        let answer = put(&format!("lost-{n}")).await;
+        assert!(matches!(&answer, Err(Failure::Cut(_)) | Ok(Answer { status: 500, .. })), "{answer:?}");
+        assert!(fake.get(&format!("lost-{n}")).is_some(), "only its reply was lost");
+    }
+    proxy.set(Faults { conflict: 1000, ..Faults::default() });
+    assert_eq!(put("conflict").await.unwrap().status, 409);
+    proxy.set(Faults { late: 1000, ..Faults::default() });
+    assert_eq!(put("late").await.unwrap().status, 500);
+    proxy.land_late().await;
+    assert_eq!(fake.keys().len(), 1 + 10 + 1, "what was refused never came: {:?}", fake.keys());
+
+    proxy.set(Faults { reads: 1000, ..Faults::default() });
+    for _ in 0..10 {
+        let answer = read().await;
+        let broken = matches!(&answer, Err(Failure::Cut(_)) | Ok(Answer { status: 500 | 503, .. }));
+        assert!(broken, "{answer:?}");
+    }
+    proxy.set(Faults { outage: Some(Outage::Cuts), ..Faults::default() });
+    assert!(matches!(read().await, Err(Failure::Cut(_))));
+    proxy.set(Faults::default());
+    assert_eq!(read().await.unwrap().body, "content of fine");
 }

@@ -1,7 +1,7 @@
 //! Server-sent events as bytes.
 //!
 //! Invariant: whatever a stream holds, it cannot end its event or begin another: text is cut into lines at CR, LF and
-//! CRLF, each behind `data: `; all that is no text goes as base64; the event stream is always UTF-8. JSON elements keep
+//! CRLF, each behind `data:`; all that is no text goes as base64; the event stream is always UTF-8. JSON elements keep
 //! their bytes, but that line breaks between their tokens become LF. Pure. Called by `events` and `share`.
 
 use base64::Engine as _;
@@ -50,7 +50,7 @@ pub(super) const CONTROL_BYTES: usize = 160;
 
 /// Writes a control event.
 pub(super) fn control(out: &mut Vec<u8>, control: &Control) {
-    out.extend_from_slice(b"event: control\ndata: {\"streamNextOffset\":\"");
+    out.extend_from_slice(b"event: control\ndata:{\"streamNextOffset\":\"");
     out.extend_from_slice(&headers::offset_text(control.next));
     if control.claim == Claim::Closed {
         out.extend_from_slice(b"\",\"upToDate\":true,\"streamClosed\":true}\n\n");
@@ -70,10 +70,14 @@ pub(super) fn data(out: &mut Vec<u8>, coding: Coding, parts: &[Payload]) {
     let size: usize = parts.iter().map(Payload::size).sum();
     // Base64 adds a third; text with a break every other byte would take more, and then the buffer grows.
     out.reserve(size + size / 2 + CONTROL_BYTES);
-    out.extend_from_slice(b"event: data\ndata: ");
+    out.extend_from_slice(b"event: data\ndata:");
     match coding {
         Coding::Json => array(out, parts),
-        Coding::Text => whole(parts, |bytes| lines(out, String::from_utf8_lossy(bytes).as_bytes())),
+        Coding::Text => whole(parts, |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            keep_blank(out, text.as_bytes());
+            lines(out, text.as_bytes());
+        }),
         Coding::Base64 => whole(parts, |bytes| {
             let at = out.len();
             out.resize(at + bytes.len().div_ceil(3) * 4, 0);
@@ -109,13 +113,21 @@ fn array(out: &mut Vec<u8>, parts: &[Payload]) {
     out.push(b']');
 }
 
-/// Writes text behind a `data: `, and a new one at every line break.
+/// Readers drop one blank behind a `data:`: a line that begins with one gets another.
+fn keep_blank(out: &mut Vec<u8>, line: &[u8]) {
+    if line.first() == Some(&b' ') {
+        out.push(b' ');
+    }
+}
+
+/// Writes text behind a `data:`, and a new one at every line break.
 fn lines(out: &mut Vec<u8>, mut text: &[u8]) {
     while let Some(at) = text.iter().position(|b| matches!(b, b'\n' | b'\r')) {
         out.extend_from_slice(&text[..at]);
-        out.extend_from_slice(b"\ndata: ");
+        out.extend_from_slice(b"\ndata:");
         let length = if text[at..].starts_with(b"\r\n") { 2 } else { 1 };
         text = &text[at + length..];
+        keep_blank(out, text);
     }
     out.extend_from_slice(text);
 }

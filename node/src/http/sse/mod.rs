@@ -56,7 +56,8 @@ pub(super) async fn follow(
     let out = response.headers_mut();
     out.reserve(12);
     out.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    out.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // The first for proxies that only then do not buffer, the second for caches.
+    out.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-store"));
     out.insert(BUFFERING, HeaderValue::from_static("no"));
     if coding == Coding::Base64 {
         out.insert(DATA_ENCODING, HeaderValue::from_static("base64"));

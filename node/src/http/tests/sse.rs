@@ -30,7 +30,10 @@ impl Following {
         let head = client.reply("GET").await;
         assert_eq!(head.get("content-type"), Some("text/event-stream"), "{head:?}");
         assert_eq!((head.status, head.get("transfer-encoding")), (200, Some("chunked")));
-        assert_eq!((head.get("content-length"), head.get("cache-control")), (None, Some("no-store")));
+        assert_eq!(
+            (head.get("content-length"), head.get("cache-control")),
+            (None, Some("no-cache, no-store"))
+        );
         assert_eq!(head.get("access-control-allow-origin"), Some("*"));
         assert_eq!((head.get("etag"), head.get("x-content-type-options")), (None, Some("nosniff")));
         Self { client, head, raw: String::new(), given: 0, ended: false }

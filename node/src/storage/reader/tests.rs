@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
@@ -18,18 +17,33 @@ use weir_api::{Offset, StreamId};
 
 use super::{MAX_FETCH, ReadError, SegmentReader};
 use crate::metadata::state::Extent;
+use crate::storage::real::Bucket;
 use crate::storage::record::{Dedupe, Payload};
 use crate::storage::segment::chunk::MAX_CHUNK;
 use crate::storage::segment::model::{self, ModelStream};
 use crate::storage::store::Store;
 
 /// Counts gets; can be told to fail them.
-#[derive(Debug, Default)]
 struct Counting {
-    inner: InMemory,
+    inner: Arc<dyn ObjectStore>,
+    bucket: Bucket,
     gets: AtomicU64,
     bytes: AtomicU64,
     down: AtomicBool,
+}
+
+impl Counting {
+    fn new() -> Self {
+        let bucket = Bucket::new();
+        let (gets, bytes, down) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { inner: bucket.objects.clone(), bucket, gets, bytes, down }
+    }
+}
+
+impl std::fmt::Debug for Counting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Counting({}, {:?})", self.inner, self.bucket.real)
+    }
 }
 
 impl std::fmt::Display for Counting {
@@ -138,7 +152,7 @@ impl Bench {
     }
 
     async fn over(object: Bytes, streams: Vec<ModelStream>, cache_bytes: u64) -> Self {
-        let counting = Arc::new(Counting::default());
+        let counting = Arc::new(Counting::new());
         let store = Store::over(counting.clone(), "bucket");
         let size = object.len() as u64;
         store.put_if_absent(KEY, object).await.unwrap();

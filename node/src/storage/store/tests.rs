@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 
-use object_store::memory::InMemory;
-
 use super::*;
 use crate::storage::faults::{Fault, FaultStore};
 
 fn faulty() -> (Arc<FaultStore>, Store) {
-    let faults = FaultStore::new(Arc::new(InMemory::new()));
+    over(FaultStore::new())
+}
+
+/// For tests that stop the clock.
+fn faulty_in_memory() -> (Arc<FaultStore>, Store) {
+    over(FaultStore::in_memory())
+}
+
+fn over(faults: Arc<FaultStore>) -> (Arc<FaultStore>, Store) {
     let store = Store::over(faults.clone(), "/a/b/");
     (faults, store)
 }
@@ -42,7 +48,7 @@ async fn the_second_put_of_a_key_finds_it_taken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_put_that_hangs_ends_at_its_deadline_and_is_not_repeated() {
-    let (faults, store) = faulty();
+    let (faults, store) = faulty_in_memory();
     faults.on_put("k", Fault::HangBefore);
     let error = store.put_if_absent("k", Bytes::new()).await.unwrap_err();
     assert!(matches!(error, StoreError::TimedOut { .. }), "{error}");
@@ -54,7 +60,7 @@ async fn a_put_that_hangs_ends_at_its_deadline_and_is_not_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn reads_are_tried_again_a_few_times() {
-    let (faults, store) = faulty();
+    let (faults, store) = faulty_in_memory();
     store.put_if_absent("k", Bytes::from_static(b"1")).await.unwrap();
     faults.fail_gets("k", 3);
     assert_eq!(store.get("k").await.unwrap(), Some(Bytes::from_static(b"1")));

@@ -3,5 +3,6 @@
 mod both;
 mod bucket;
 mod pace;
+mod proxied;
 mod race;
 pub(super) mod rig;

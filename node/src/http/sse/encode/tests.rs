@@ -60,6 +60,8 @@ fn nothing_in_a_text_ends_its_event_or_begins_another() {
         "\n\n\n",
         "data: data: ",
         " leading and trailing ",
+        "\n one\r\n  two\r three",
+        " ",
         "\u{feff}mark",
         "\0\u{2028}\u{85}",
     ] {

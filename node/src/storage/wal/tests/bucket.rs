@@ -31,7 +31,7 @@ fn key(seq: u64) -> String {
 #[tokio::test(start_paused = true)]
 async fn unknown_outcomes_are_put_again_until_known() {
     for fault in [Fault::FailBefore, Fault::FailAfter, Fault::Conflict, Fault::HangBefore, Fault::HangAfter] {
-        let rig = bucket();
+        let rig = bucket_in_memory();
         let (wal, sink) = rig.pipeline(1, WalLimits::default()).await;
         faults(&rig).on_put(&key(1), fault);
         faults(&rig).on_put(&key(1), fault);
@@ -47,7 +47,7 @@ async fn unknown_outcomes_are_put_again_until_known() {
 }
 
 /// A put whose reply never came lands at some later time: before the seal, or after it.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_late_put_never_lands_behind_a_seal() {
     for landed_first in [true, false] {
         let rig = bucket();
@@ -74,7 +74,7 @@ async fn a_late_put_never_lands_behind_a_seal() {
 /// Two puts under way, the first lost: the second is stored but lies behind the seal.
 #[tokio::test(start_paused = true)]
 async fn the_second_put_is_not_acknowledged_without_the_first() {
-    let rig = bucket();
+    let rig = bucket_in_memory();
     let limits = WalLimits { interval: Some(Duration::ZERO), ..WalLimits::default() };
     let (wal, sink) = rig.pipeline(1, limits).await;
     faults(&rig).on_put(&key(1), Fault::Late);
@@ -94,7 +94,7 @@ async fn the_second_put_is_not_acknowledged_without_the_first() {
 
 #[tokio::test(start_paused = true)]
 async fn acknowledgements_wait_for_all_before_them() {
-    let rig = bucket();
+    let rig = bucket_in_memory();
     let limits = WalLimits { interval: Some(Duration::ZERO), ..WalLimits::default() };
     let (wal, sink) = rig.pipeline(1, limits).await;
     faults(&rig).on_put(&key(1), Fault::HangBefore);
@@ -110,7 +110,7 @@ async fn acknowledgements_wait_for_all_before_them() {
     assert_eq!(*sink.batches.lock(), [(1, vec![1]), (2, vec![2])]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn another_writers_object_ends_the_process() {
     let rig = bucket();
     let (wal, _) = rig.pipeline(1, WalLimits::default()).await;
@@ -123,7 +123,7 @@ async fn another_writers_object_ends_the_process() {
     assert!(!wal.sealed().is_cancelled());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_lost_or_damaged_object_stops_the_recovery_by_name() {
     let rig = bucket();
     let (s, writer) = (session(1), rig.writer(1).await);
@@ -147,7 +147,7 @@ async fn a_lost_or_damaged_object_stops_the_recovery_by_name() {
 }
 
 /// Wherever a pass over the row happens to end.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_object_lost_from_any_place_but_the_last_two_is_never_the_end() {
     let rig = bucket();
     let (s, writer) = (session(1), rig.writer(1).await);
@@ -174,7 +174,7 @@ async fn sealing_survives_lost_replies_and_says_when_the_store_is_down() {
         Fault::HangAfter,
         Fault::Late,
     ] {
-        let rig = bucket();
+        let rig = bucket_in_memory();
         let (s, writer) = (session(1), rig.writer(1).await);
         writer.put(1, object(&s, 1, 10)).await.unwrap();
         faults(&rig).on_put(&key(2), fault);
@@ -185,7 +185,7 @@ async fn sealing_survives_lost_replies_and_says_when_the_store_is_down() {
         assert_eq!(seal(&rig.wals, &s, 0, 2).await.unwrap().0, 2, "{fault:?}");
         assert_eq!(writer.put(2, object(&s, 2, 10)).await, Err(PutError::Sealed));
     }
-    let rig = bucket();
+    let rig = bucket_in_memory();
     faults(&rig).down(true);
     let error = seal(&rig.wals, &session(1), 0, 1).await.unwrap_err();
     assert!(matches!(error, WalError::Unavailable(_)), "{error}");
@@ -194,7 +194,7 @@ async fn sealing_survives_lost_replies_and_says_when_the_store_is_down() {
 }
 
 /// A zombie so busy that it stores every number just before the seal comes.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_zombie_that_wins_every_race_is_blocked_ahead() {
     let rig = bucket();
     let (s, writer) = (session(1), rig.writer(1).await);
@@ -209,7 +209,7 @@ async fn a_zombie_that_wins_every_race_is_blocked_ahead() {
 }
 
 /// What such a block leaves behind: a seal ahead of the row's end.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_first_seal_in_the_row_is_the_end_wherever_others_stand() {
     for stored in 0..=6 {
         let rig = bucket();
@@ -235,7 +235,7 @@ async fn the_first_seal_in_the_row_is_the_end_wherever_others_stand() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_for_a_minute_stalls_and_comes_back() {
-    let rig = bucket();
+    let rig = bucket_in_memory();
     let (wal, sink) = rig.pipeline(1, WalLimits::default()).await;
     faults(&rig).down(true);
     let caught = wal.enqueue(frame(1, 10)).unwrap();

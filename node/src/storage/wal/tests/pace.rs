@@ -11,7 +11,7 @@ fn puts(rig: &Rig) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_put_starts_only_for_much_or_for_long() {
-    let rig = bucket();
+    let rig = bucket_in_memory();
     let (wal, _) = rig.pipeline(1, WalLimits::default()).await;
     rig.faults.as_ref().unwrap().hang_all(true);
     wal.enqueue(frame(1, 10)).unwrap();
@@ -33,7 +33,7 @@ async fn a_second_put_starts_only_for_much_or_for_long() {
 #[tokio::test(start_paused = true)]
 async fn the_oldest_waits_for_the_interval_or_for_twice_the_put_time() {
     for interval in [None, Some(Duration::from_millis(500))] {
-        let rig = bucket();
+        let rig = bucket_in_memory();
         let (wal, _) = rig.pipeline(1, WalLimits { interval, ..WalLimits::default() }).await;
         rig.faults.as_ref().unwrap().hang_all(true);
         wal.enqueue(frame(1, 10)).unwrap();
@@ -50,7 +50,7 @@ async fn the_oldest_waits_for_the_interval_or_for_twice_the_put_time() {
 
 #[tokio::test(start_paused = true)]
 async fn put_time_is_measured() {
-    let rig = bucket();
+    let rig = bucket_in_memory();
     let (wal, _) = rig.pipeline(1, WalLimits::default()).await;
     rig.faults.as_ref().unwrap().hang_all(true);
     let ticket = wal.enqueue(frame(1, 10)).unwrap();
@@ -64,7 +64,7 @@ async fn put_time_is_measured() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_are_filled_up_to_their_size_and_a_larger_append_gets_its_own() {
-    let rig = bucket();
+    let rig = bucket_in_memory();
     let interval = Some(Duration::from_secs(3600));
     let limits = WalLimits { object_bytes: 10_000, interval, ..WalLimits::default() };
     let (wal, sink) = rig.pipeline(1, limits).await;
@@ -87,7 +87,7 @@ async fn objects_are_filled_up_to_their_size_and_a_larger_append_gets_its_own() 
 
 #[tokio::test(start_paused = true)]
 async fn at_the_bound_appends_are_refused_until_segments_cover_some() {
-    over_both(async |rig| {
+    over_both_in_memory(async |rig| {
         let limits = WalLimits { backlog_bytes: 10_000, backlog_objects: 10, ..WalLimits::default() };
         let (wal, _) = rig.pipeline(1, limits).await;
         let mut taken = 0;
@@ -118,7 +118,7 @@ async fn at_the_bound_appends_are_refused_until_segments_cover_some() {
 
 #[tokio::test(start_paused = true)]
 async fn small_appends_fill_the_bound_on_objects_in_a_bucket_but_not_in_a_folder() {
-    over_both(async |rig| {
+    over_both_in_memory(async |rig| {
         let limits = WalLimits { backlog_bytes: 1 << 20, backlog_objects: 16, ..WalLimits::default() };
         let (wal, _) = rig.pipeline(1, limits).await;
         let mut taken = 0;

@@ -28,7 +28,7 @@ async fn write_until_sealed(writer: Arc<dyn WalWriter>, epoch: u64, acked: Arc<A
 }
 
 async fn rounds(rig: Rig, rounds: u64) {
-    for round in 1..=rounds {
+    for round in 1..=rig.rounds(rounds) {
         let acked = Arc::new(AtomicU64::new(0));
         let writer = rig.writer(round).await;
         let writing = tokio::spawn(write_until_sealed(writer, round, acked.clone()));
@@ -73,7 +73,7 @@ async fn sealers_race_a_writer_in_a_folder() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_fenced_pipeline_under_load_keeps_its_word() {
     over_both(async |rig| {
-        for round in 1..=30 {
+        for round in 1..=rig.rounds(30) {
             // What bounds a zombie: its commits are refused, so that its backlog fills up.
             let limits = WalLimits { backlog_objects: 64, backlog_bytes: 1 << 20, ..WalLimits::default() };
             let (wal, sink) = rig.pipeline(round, limits).await;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use object_store::memory::InMemory;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -57,8 +56,17 @@ pub(in super::super) struct Rig {
     pub(in super::super) folder: Option<TempDir>,
 }
 
+/// A bucket of the kind that this run is about.
 pub(in super::super) fn bucket() -> Rig {
-    let faults = FaultStore::new(Arc::new(InMemory::new()));
+    over(FaultStore::new())
+}
+
+/// A bucket in memory: for tests that stop the clock.
+pub(in super::super) fn bucket_in_memory() -> Rig {
+    over(FaultStore::in_memory())
+}
+
+fn over(faults: Arc<FaultStore>) -> Rig {
     let store = Store::over(faults.clone(), "p");
     let tasks = Tasks::default();
     Rig { name: "bucket", wals: open(&store, 1, CLUSTER, &tasks), tasks, faults: Some(faults), folder: None }
@@ -73,7 +81,16 @@ pub(in super::super) fn local() -> Rig {
 }
 
 pub(in super::super) async fn over_both(test: impl AsyncFn(Rig)) {
-    for rig in [bucket(), local()] {
+    run_over([bucket(), local()], test).await;
+}
+
+/// The same for tests that stop the clock.
+pub(in super::super) async fn over_both_in_memory(test: impl AsyncFn(Rig)) {
+    run_over([bucket_in_memory(), local()], test).await;
+}
+
+async fn run_over(rigs: [Rig; 2], test: impl AsyncFn(Rig)) {
+    for rig in rigs {
         println!("kind: {}", rig.name);
         test(rig).await;
     }
@@ -136,6 +153,11 @@ impl Sink {
 }
 
 impl Rig {
+    /// So many rounds, and fewer where each costs hundreds of requests.
+    pub(in super::super) fn rounds(&self, rounds: u64) -> u64 {
+        if self.faults.as_ref().is_some_and(|f| f.is_real()) { rounds / 10 } else { rounds }
+    }
+
     pub(in super::super) async fn writer(&self, epoch: u64) -> Arc<dyn WalWriter> {
         self.wals.create(&session(epoch)).await.unwrap()
     }

@@ -1,0 +1,17 @@
+//! Clients that others wrote, against a real node: the protocol's public suite, its TypeScript client, and curl as the
+//! README has it.
+//!
+//! They need what `.ci/setup tests` installs, so `make conformance` runs them and a bare `cargo test` passes them over;
+//! told to run, they fail without it.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "test code stands outside of the node's doors to time, sockets and tasks"
+)]
+
+mod suite;
+mod tour;
+mod vitest;
