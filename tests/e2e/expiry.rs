@@ -103,7 +103,8 @@ async fn what_nobody_asks_for_ends_too_and_lets_its_source_go() {
     let admin = world.node.as_mut().unwrap().admin().await.unwrap();
     for name in ["fork", "open", "at", "source"] {
         let target = format!("/admin/streams/{name}");
-        let gone = wait::until(&format!("{name} to end"), PATIENCE, || async {
+        let what = format!("{name} to end");
+        let gone = wait::until(&what, PATIENCE, || async {
             let answer = admin.send(Method::GET, &target, &[], "".into()).await;
             let status = answer.map_err(|e| anyhow::anyhow!("{e:?}"))?.status;
             Ok((status == 404).then_some(()))

@@ -223,7 +223,9 @@ mod tests {
         assert_eq!(page(&unborn, "", None, 10), (vec![], None));
         let listing = Listing { prefix: String::new(), after: None, limit: 10 };
         let open = |id: StreamId| (id == StreamId(2)).then_some((Offset(9), true, true));
-        let Looked::Page(page) = look_over(&unborn, &listing, 1000, &open) else { panic!("nothing to wait for") };
+        let Looked::Page(page) = look_over(&unborn, &listing, 1000, &open) else {
+            panic!("nothing to wait for")
+        };
         let b = Listed { name: "b".into(), content_type: "text/plain".into(), next: Offset(9), closed: true };
         assert_eq!(page.streams, [b]);
     }

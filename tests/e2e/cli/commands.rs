@@ -102,7 +102,8 @@ async fn a_fork_goes_its_own_way() {
     weir.run(&["create", "main", "--content-type", "text/plain", "--data", "abcdef"]).await.ok();
     let forked = weir.run(&["fork", "main", "try"]).await.ok();
     assert_eq!(forked, format!("forked try (text/plain); next offset {}\n", at(6)));
-    let forked = weir.run(&["fork", "main", "early", "--offset", &at(2), "--sub-offset", "1", "--json"]).await.ok();
+    let forked =
+        weir.run(&["fork", "main", "early", "--offset", &at(2), "--sub-offset", "1", "--json"]).await.ok();
     assert_eq!(parsed(&forked)["nextOffset"], at(3));
     weir.run(&["append", "try", "X"]).await.ok();
     weir.run(&["append", "main", "g"]).await.ok();
