@@ -30,7 +30,7 @@ impl Rig {
         config.wal_backlog_bytes = 1 << 20;
         // A wait that is wrong is to be seen as such, not as a refusal in the end.
         config.request_timeout = PATIENCE;
-        let bucket = FaultStore::new(Arc::new(InMemory::new()));
+        let bucket = FaultStore::new();
         let doors = run::Doors { store: Some(Store::over(bucket.clone(), "")), ..run::Doors::default() };
         let tasks = Tasks::default();
         let node = run::Node::start(config, doors, tasks.clone()).await.unwrap();
