@@ -197,9 +197,6 @@ async fn lists_are_paged_and_made_of_what_is_there() {
     assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET, HEAD, OPTIONS")));
     let head = client.send(http::Method::HEAD, "/v1/streams", &[], "".into()).await.unwrap();
     assert_eq!((head.status, head.body.len()), (200, 0));
-
-    // What was created with first bytes counts at once, and again after a crash.
-    node.kill();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -147,8 +147,8 @@ async fn what_the_server_refuses_is_told_with_what_to_do_next() {
         (
             &["create", "text"],
             8,
-            "weir: text: the stream exists with another content type, expiry or closed state; PUT repeats only what it \
-             was created with\n  see what is there with: weir head text\n",
+            "weir: text: the stream exists with another content type, expiry, closed state or fork source; PUT repeats \
+             only what it was created with\n  see what is there with: weir head text\n",
         ),
         (
             &["append", "it's", "x"],
