@@ -75,7 +75,7 @@ async fn damage_is_recovered_or_refused_by_name() {
 async fn aged(setup: Setup, shape: Shape, rng: Rng) -> Result<Rounds> {
     let mut rounds = Rounds::begin(hurried(setup.clone()), shape, rng).await?;
     for _ in 0..3 {
-        rounds.load_and_kill().await?;
+        rounds.load_well_and_kill().await?;
         rounds.restart_and_verify().await?;
     }
     let mut node = rounds.node.take().context("a verified round")?;
@@ -83,7 +83,7 @@ async fn aged(setup: Setup, shape: Shape, rng: Rng) -> Result<Rounds> {
     rounds.load.history.died();
     rounds.setup = setup;
     rounds.restart_and_verify().await?;
-    rounds.load_and_kill().await?;
+    rounds.load_well_and_kill().await?;
     Ok(rounds)
 }
 

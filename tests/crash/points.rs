@@ -150,11 +150,11 @@ async fn abort_at(name: &str, scene: Scene, pass: u32, mut rng: Rng) -> Result<(
         Local | Bucket | Later => {
             // A killed session first, so that the armed process has something to recover.
             let mut rounds = Rounds::begin(setup.clone(), shape, rng).await?;
-            rounds.load_and_kill().await?;
+            rounds.load_well_and_kill().await?;
             // Deleted streams leave segments that nothing needs.
             for _ in 0..if scene == Later { 4 } else { 0 } {
                 rounds.restart_and_verify().await?;
-                rounds.load_and_kill().await?;
+                rounds.load_well_and_kill().await?;
             }
             rounds.load.clock_jumps().await;
             rounds.setup = armed;

@@ -55,6 +55,19 @@ impl Rounds {
         self.load_until_and_kill(moment).await
     }
 
+    /// The same, but not before there is something that the next process must find.
+    pub async fn load_well_and_kill(&mut self) -> Result<()> {
+        let (load, begin) = (self.load.clone(), self.load.history.now());
+        let pause = Duration::from_millis(self.rng.between(0, 300));
+        let mut progress = Ok(());
+        let moment = async {
+            progress = load.progress(begin, 30).await;
+            sleep(pause).await;
+        };
+        self.load_until_and_kill(moment).await?;
+        progress
+    }
+
     /// Load until `moment` comes, and SIGKILL in the middle of it.
     pub async fn load_until_and_kill(&mut self, moment: impl Future<Output = ()>) -> Result<()> {
         let mut node = self.node.take().context("a round begins with a node")?;

@@ -1,7 +1,6 @@
 //! The model's server: what each request does, and what each bug does to it.
 
 use super::*;
-use crate::record::Content;
 
 /// What the server does, bugs included.
 impl World {
