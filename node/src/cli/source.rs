@@ -36,7 +36,7 @@ async fn source(what: &str, opened: File) -> Result<Source, Stop> {
     if meta.is_dir() {
         return Err(Stop::new(ExitCode::Failure, format!("{what}: is a directory")));
     }
-    let size = meta.is_file().then(|| meta.len());
+    let size = meta.is_file().then_some(meta.len());
     Ok((Box::new(opened), size))
 }
 

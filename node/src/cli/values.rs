@@ -67,7 +67,7 @@ pub(super) fn timeout(text: &str) -> Result<Duration, String> {
 
 /// A time to live, as seconds.
 pub(super) fn ttl(text: &str) -> Result<u64, String> {
-    let whole = |d: Duration| (d.subsec_nanos() == 0).then(|| d.as_secs());
+    let whole = |d: Duration| (d.subsec_nanos() == 0).then_some(d.as_secs());
     let plain = || text.parse::<u64>().ok().filter(|_n| !text.starts_with('+'));
     let given = units::duration(text, "0s", "36500d").ok().and_then(whole).or_else(plain);
     given.ok_or_else(|| {

@@ -58,27 +58,50 @@ impl Inner {
         }
     }
 
-    /// A read begins: whatever has the name is used, or ended if its time is over.
+    /// A read begins: whatever has the name is used, or ended if its time is over. What is served elsewhere the read
+    /// itself finds out.
     pub(super) async fn touched_by_name(self: &Arc<Self>, name: &StreamName) -> Result<(), StreamError> {
+        let mut confirmed = false;
         for _ in 0..ATTEMPTS {
             if let Some(stream) = self.serving_by_name(name.as_str()).await? {
                 if self.touched(&stream).await? {
-                    break;
+                    return Ok(());
                 }
                 continue;
             }
-            // What is missing here, or elsewhere, the read itself finds out.
-            let found = self.metadata.read(|state| look(state, name.as_str()));
-            let Named::Known(id, stream, disposition) = found else { break };
-            let ours = self.may_end_idle(&stream, &disposition);
-            if stream.config.expiry == Expiry::Never || !ours || self.touched_idle(id, &stream).await? {
-                break;
+            match self.metadata.read(|state| look(state, name.as_str())) {
+                Named::Missing | Named::Tombstone if confirmed => return Ok(()),
+                // The view may lag, and what is there must not be read without a trace.
+                Named::Missing | Named::Tombstone => {
+                    self.read_index().await?;
+                    confirmed = true;
+                }
+                Named::Known(_, stream, _) if stream.config.expiry == Expiry::Never => return Ok(()),
+                Named::Known(id, stream, Disposition::Released) => {
+                    if self.touched_idle(id, &stream).await? {
+                        return Ok(());
+                    }
+                }
+                Named::Known(id, _, Disposition::AwaitingRecovery(_)) => self.recovered(id).await?,
+                Named::Known(id, stream, Disposition::PlacedAt(owner)) if owner == self.number => {
+                    if self.touched_idle(id, &stream).await? {
+                        return Ok(());
+                    }
+                }
+                // Open at this session and not in memory: a load has failed or is under way.
+                Named::Known(id, _, Disposition::OpenAt(owner, _)) if owner == self.number => {
+                    drop(self.open(id).await?);
+                }
+                Named::Known(_, _, Disposition::PlacedAt(_) | Disposition::OpenAt(..)) => return Ok(()),
             }
         }
-        Ok(())
+        Err(StreamError::unavailable("the stream keeps changing hands"))
     }
 
     async fn touched_idle(self: &Arc<Self>, id: StreamId, stream: &Stream) -> Result<bool, StreamError> {
+        if stream.unborn_since_ms.is_some() {
+            return Ok(true);
+        }
         if self.ended_idle(id, stream).await? {
             return Ok(false);
         }
@@ -91,16 +114,6 @@ impl Inner {
             }
             Tell::First(deadline_ms) => self.record_touch(id, deadline_ms).await,
         }
-    }
-
-    /// Whether this node may speak for a stream that is not open.
-    fn may_end_idle(&self, stream: &Stream, disposition: &Disposition) -> bool {
-        let ours = match disposition {
-            Disposition::Released => true,
-            Disposition::PlacedAt(owner) => *owner == self.number,
-            Disposition::OpenAt(..) | Disposition::AwaitingRecovery(_) => false,
-        };
-        ours && stream.unborn_since_ms.is_none()
     }
 
     /// Ends a stream that is open here if its time is over. `true`: it is not there any more, or about to go.

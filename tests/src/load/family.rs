@@ -157,7 +157,8 @@ impl Family {
         match answer {
             Some(a) if a.status == 200 => {
                 // Now and then it is left alone, so that it ends.
-                (used.elapsed() < SHORT && !self.named.is_multiple_of(3)).then(|| Mortal { used, ..mortal.clone() })
+                (used.elapsed() < SHORT && !self.named.is_multiple_of(3))
+                    .then(|| Mortal { used, ..mortal.clone() })
             }
             Some(a) if a.status == 404 => {
                 let since = mortal.used.elapsed();

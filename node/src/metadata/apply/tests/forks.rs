@@ -123,11 +123,12 @@ fn the_last_forks_end_takes_the_tombstones_up_the_chain() {
 fn a_fork_with_first_bytes_is_unborn_until_they_are_committed() {
     let (mut w, [a]) = World::with(["a"]);
     let (x, _) = source(&mut w, &a);
-    let unborn = |closes| match fork(x, 7, "f") {
-        Command::Fork { source, offset, name, config, .. } => {
-            Command::Fork { source, offset, name, config, closed: closes, unborn: true }
+    let unborn = |closes| {
+        let mut command = fork(x, 7, "f");
+        if let Command::Fork { closed, unborn, .. } = &mut command {
+            (*closed, *unborn) = (closes, true);
         }
-        _ => unreachable!(),
+        command
     };
     let f = created(w.run(&a, unborn(true)));
     assert!(w.stream(f).unborn_since_ms.is_some() && !w.stream(f).closed);
