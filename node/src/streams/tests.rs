@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use object_store::memory::InMemory;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
