@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokio::net::TcpSocket;
 pub use tokio::net::{TcpListener, TcpStream};
 
 /// Raises this process's limit on open files as far as the system lets it, and says what it is then.
@@ -28,7 +29,18 @@ pub fn raise_descriptor_limit() -> u64 {
 #[allow(clippy::disallowed_methods, reason = "this is the door")]
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let at = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {address}: {e}"));
-    TcpListener::bind(address).await.map_err(at)
+    listen(address).map_err(at)
+}
+
+/// As many clients may wait to be accepted as the system allows: thousands of readers come back at once when a node
+/// is back, and what the queue does not hold is tried again only after seconds.
+const WAITING: u32 = 1 << 16;
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(WAITING)
 }
 
 /// A connection to `host:port`, its name resolved anew, within `deadline`.

@@ -8,6 +8,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+/// So many connect at a time: what a full accept queue drops the kernel tries again after seconds, then minutes.
+static CONNECTING: Semaphore = Semaphore::const_new(64);
 
 /// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,10 +110,12 @@ impl Reader {
         mut take: impl FnMut(u64, &str) -> Result<()>,
         mut told: impl FnMut(),
     ) -> Result<End> {
+        let turn = CONNECTING.acquire().await.context("the semaphore is never closed")?;
         let socket = match TcpStream::connect(address).await {
             Ok(socket) => socket,
             Err(e) => return Ok(End::Cut(e.to_string())),
         };
+        drop(turn);
         let mut wire = Wire { socket, raw: Vec::new(), used: 0 };
         match self.exchange(&mut wire, &mut take, &mut told).await {
             Ok(end) => Ok(end),
@@ -182,11 +188,14 @@ impl Reader {
     ) -> Result<bool> {
         let (mut name, mut lines) = ("", Vec::new());
         for line in event.lines() {
-            match line.split_once(": ") {
-                Some(("event", value)) => name = value,
-                Some(("data", value)) => lines.push(value),
-                Some(("", _)) => {}
-                _ => ensure!(line.is_empty(), "a line {line:?} in {event:?}"),
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "event" => name = value,
+                "data" => lines.push(value),
+                // A comment, or the event's end.
+                "" => {}
+                _ => bail!("a line {line:?} in {event:?}"),
             }
         }
         match name {

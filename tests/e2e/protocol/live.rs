@@ -3,7 +3,7 @@
 use super::case::{Case, get, offset, post, put};
 
 /// What a reader at the end of a closed stream of three bytes is told.
-const END: &str = "event: control\ndata: {\"streamNextOffset\":\"00000000000000000003\",\"upToDate\":true,\
+const END: &str = "event: control\ndata:{\"streamNextOffset\":\"00000000000000000003\",\"upToDate\":true,\
                    \"streamClosed\":true}\n\n";
 
 pub(super) fn table() -> Vec<Case> {
@@ -34,9 +34,9 @@ pub(super) fn table() -> Vec<Case> {
         events(&offset(3))
             .is(200)
             .gives(END)
-            .has("cache-control", "no-store")
+            .has("cache-control", "no-cache, no-store")
             .lacks("stream-sse-data-encoding"),
-        events(&offset(1)).is(200).gives(format!("event: data\ndata: bc\n\n{END}")).lacks("etag"),
+        events(&offset(1)).is(200).gives(format!("event: data\ndata:bc\n\n{END}")).lacks("etag"),
         put("l/json").json().body("[1,2]").is(201),
         get(&format!("l/json?live=long-poll&offset={}", offset(1))).is(200).gives("[2]").next(2),
     ]
