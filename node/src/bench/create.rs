@@ -40,6 +40,7 @@ pub async fn run(common: &Common, load: &Create) -> Result<Report, BenchError> {
     report.set("size", load.size);
     report.set("contentType", load.content_type.as_str());
     report.part("create", meter.finish());
+    report.first_name = Some(format!("{run}-0-0"));
     setup::delete(common, &names.into()).await;
     Ok(report)
 }

@@ -84,13 +84,15 @@ pub struct Report {
     pub verified: Option<Verified>,
     /// What live readers got.
     pub delivered: Option<Delivered>,
+    /// The name of a stream that the run created.
+    pub first_name: Option<String>,
 }
 
 impl Report {
     pub(super) fn new(load: &'static str, common: &Common) -> Self {
         let target = format!("http://{}{}", common.target.authority, common.target.prefix);
         let settings = vec![("target", target.into()), ("connections", common.connections.into())];
-        Self { load, settings, parts: Vec::new(), verified: None, delivered: None }
+        Self { load, settings, parts: Vec::new(), verified: None, delivered: None, first_name: None }
     }
 
     pub(super) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
