@@ -202,7 +202,7 @@ async fn one<S: Service>(io: Watched, app: &Arc<S>, verdict: Arc<Verdict>) {
         .header_read_timeout(app.limits().head_timeout)
         .max_header_size(app.limits().max_head)
         .serve_connection(TokioIo::new(io), service);
-    until_ended(pin!(connection), |c| c.graceful_shutdown(), app).await;
+    until_ended(pin!(connection), |c| c.graceful_shutdown(), &**app).await;
 }
 
 async fn two<S: Service>(io: Watched, app: &Arc<S>, tasks: Tasks) {
@@ -218,7 +218,7 @@ async fn two<S: Service>(io: Watched, app: &Arc<S>, tasks: Tasks) {
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .serve_connection(TokioIo::new(io), service);
-    until_ended(pin!(connection), |c| c.graceful_shutdown(), app).await;
+    until_ended(pin!(connection), |c| c.graceful_shutdown(), &**app).await;
 }
 
 /// Drives a connection until it ends; after a stop it is told to take no more requests and gets a grace for those that

@@ -19,6 +19,7 @@ use super::seal::SealNote;
 use super::store::Store;
 use crate::tasks::Tasks;
 
+mod direct;
 mod local;
 mod object;
 mod pipeline;
@@ -110,11 +111,29 @@ pub trait WalStore: Send + Sync {
     fn trim<'a>(&'a self, session: &'a SessionId, below: u64) -> BoxFuture<'a, Result<(), WalError>>;
 }
 
+/// Stores an object under a number, and returns once that is known. Ok is a promise for ever.
+pub type Put<'a> = dyn FnMut(u64, &[u8]) -> Result<(), PutError> + 'a;
+
+/// What a writer with a thread of its own runs there.
+pub type Drive = Box<dyn FnOnce(&mut Put<'_>) + Send>;
+
 /// One session's end of its WAL. At most [`WalWriter::max_in_flight`] puts at a time, numbers in order.
 pub trait WalWriter: Send + Sync {
     /// Stores an object made by [`codec::encode`] under `seq`. Ok is a promise for ever. Safe to cancel: the outcome
     /// is unknown then.
     fn put(&self, seq: u64, object: Bytes) -> BoxFuture<'_, Result<(), PutError>>;
+
+    /// Whether it has a thread of its own, on which [`Self::drive`] runs the whole pipeline: two changes of thread less
+    /// for each batch, which is what a put costs on a fast disk.
+    fn drives(&self) -> bool {
+        false
+    }
+
+    /// Runs `work` on the writer's own thread, once, in place of calls of [`Self::put`].
+    fn drive(&self, work: Drive) -> Result<(), PutError> {
+        drop(work);
+        Err(PutError::Failed("this writer has no thread of its own".to_owned()))
+    }
 
     /// How many puts may be under way at once.
     fn max_in_flight(&self) -> usize;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a ticket resolves Ok only after its object and all before it are stored and the sink has seen them; once
 //! the session is sealed, failed or stopped, no ticket ever resolves Ok. Nothing holds the lock over IO or encoding.
+//! The pipeline is a task here; a writer with a thread of its own runs it there (`direct`).
 //! Called by `streams` (enqueue, tickets), by whoever builds segments (covered, status) and by `run` (settled, sealed).
 
 use std::collections::VecDeque;
@@ -13,13 +14,13 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use weir_api::{ClusterUid, SessionId};
 
 use super::queue::{Batch, Completion, Over, Queue, Start};
-use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter};
+use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter, direct};
 use crate::clock::Clock;
 use crate::fault;
 use crate::storage::record::{Frame, codec};
@@ -29,7 +30,7 @@ use crate::tasks::Tasks;
 pub use super::queue::WalBusy;
 
 /// The first pause before a put is tried again, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// Frames that became durable together.
 #[derive(Debug)]
@@ -77,11 +78,25 @@ pub struct Wal {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+pub(super) struct Shared {
+    pub(super) queue: Mutex<Queue>,
+    /// Wakes the pipeline's task …
     wake: Notify,
-    sealed: CancellationToken,
-    clock: Clock,
+    /// … or its thread, if it has one.
+    pub(super) more: Condvar,
+    threaded: bool,
+    pub(super) sealed: CancellationToken,
+    pub(super) clock: Clock,
+}
+
+impl Shared {
+    fn wake(&self) {
+        if self.threaded {
+            self.more.notify_one();
+        } else {
+            self.wake.notify_one();
+        }
+    }
 }
 
 impl Wal {
@@ -98,9 +113,15 @@ impl Wal {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::new(limits, writer.pays_per_object())),
             wake: Notify::new(),
+            more: Condvar::new(),
+            threaded: writer.drives(),
             sealed: CancellationToken::new(),
             clock: clock.clone(),
         });
+        if writer.drives() {
+            direct::start(tasks, shared.clone(), &*writer, cluster, session, sink);
+            return Self { shared };
+        }
         let stop = tasks.stopping().clone();
         let flusher = Flusher {
             shared: shared.clone(),
@@ -122,7 +143,7 @@ impl Wal {
         let bytes = codec::size_bound(&frame) as u64;
         let (done, wake) = self.shared.queue.lock().push(frame, bytes, &self.shared.clock)?;
         if wake {
-            self.shared.wake.notify_one();
+            self.shared.wake();
         }
         Ok(Ticket(done))
     }

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::spare::{Spares, usable};
 use super::{BEGUN, Folder, Sizes, at, is_full};
 use crate::fault;
-use crate::storage::wal::{FIRST_SEQ, PutError, WalError, WalWriter};
+use crate::storage::wal::{Drive, FIRST_SEQ, PutError, WalError, WalWriter};
 use crate::tasks::Tasks;
 
 /// Claims the folder for this session's one writer and starts its threads.
@@ -49,10 +49,9 @@ fn start_threads(folder: &Folder, tasks: &Tasks, sizes: Sizes) -> io::Result<Loc
     Ok(LocalWriter { jobs, spares })
 }
 
-struct Job {
-    seq: u64,
-    object: Bytes,
-    done: oneshot::Sender<Result<(), PutError>>,
+enum Job {
+    Put { seq: u64, object: Bytes, done: oneshot::Sender<Result<(), PutError>> },
+    Drive(Drive),
 }
 
 /// The tasks' end of the writer.
@@ -72,7 +71,7 @@ impl WalWriter for LocalWriter {
         async move {
             let ended = || PutError::Failed("the WAL's writer thread has ended".to_owned());
             let (done, outcome) = oneshot::channel();
-            match self.jobs.try_send(Job { seq, object, done }) {
+            match self.jobs.try_send(Job::Put { seq, object, done }) {
                 Ok(()) => outcome.await.unwrap_or_else(|_e| Err(ended())),
                 // Only if earlier puts were cancelled and the disk hangs.
                 Err(TrySendError::Full(_)) => Err(PutError::Unknown("the disk is still busy".to_owned())),
@@ -80,6 +79,15 @@ impl WalWriter for LocalWriter {
             }
         }
         .boxed()
+    }
+
+    fn drives(&self) -> bool {
+        true
+    }
+
+    fn drive(&self, work: Drive) -> Result<(), PutError> {
+        let ended = |_e| PutError::Failed("the WAL's writer thread has ended or is busy".to_owned());
+        self.jobs.try_send(Job::Drive(work)).map_err(ended)
     }
 
     fn max_in_flight(&self) -> usize {
@@ -110,10 +118,15 @@ struct Log {
 
 impl Log {
     fn run(mut self, inbox: &Receiver<Job>) {
-        while let Ok(Job { seq, object, done }) = inbox.recv() {
-            let outcome = self.put(seq, &object);
-            // A receiver that has gone was cancelled: the outcome is unknown to it, as promised.
-            drop(done.send(outcome));
+        while let Ok(job) = inbox.recv() {
+            match job {
+                Job::Put { seq, object, done } => {
+                    let outcome = self.put(seq, &object);
+                    // A receiver that has gone was cancelled: the outcome is unknown to it, as promised.
+                    drop(done.send(outcome));
+                }
+                Job::Drive(work) => work(&mut |seq, object| self.put(seq, object)),
+            }
         }
         self.spares.stop();
     }
