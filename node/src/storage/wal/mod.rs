@@ -28,7 +28,7 @@ mod status;
 
 pub use local::LocalWal;
 pub use object::ObjectWal;
-pub use pipeline::{DurableBatch, Fenced, Ticket, Wal, WalBusy, WalSink};
+pub use pipeline::{DurableBatch, Fenced, Kick, Ticket, Wal, WalBusy, WalSink};
 pub use status::{WalLimits, WalStatus};
 
 /// The first number a session writes. Numbers below count as covered, so a recorded start of 0 means the same.
@@ -111,11 +111,14 @@ pub trait WalStore: Send + Sync {
     fn trim<'a>(&'a self, session: &'a SessionId, below: u64) -> BoxFuture<'a, Result<(), WalError>>;
 }
 
-/// Stores an object under a number, and returns once that is known. Ok is a promise for ever.
-pub type Put<'a> = dyn FnMut(u64, &[u8]) -> Result<(), PutError> + 'a;
+/// A session's log that blocks its caller. Dropped, it is closed.
+pub trait BlockingLog: Send {
+    /// As [`WalWriter::put`].
+    fn put(&mut self, seq: u64, object: &[u8]) -> Result<(), PutError>;
 
-/// What a writer with a thread of its own runs there.
-pub type Drive = Box<dyn FnOnce(&mut Put<'_>) + Send>;
+    /// Whether an object of at most so many bytes takes nothing but a write and a sync.
+    fn has_room(&self, bytes: u64) -> bool;
+}
 
 /// One session's end of its WAL. At most [`WalWriter::max_in_flight`] puts at a time, numbers in order.
 pub trait WalWriter: Send + Sync {
@@ -123,16 +126,10 @@ pub trait WalWriter: Send + Sync {
     /// is unknown then.
     fn put(&self, seq: u64, object: Bytes) -> BoxFuture<'_, Result<(), PutError>>;
 
-    /// Whether it has a thread of its own, on which [`Self::drive`] runs the whole pipeline: two changes of thread less
-    /// for each batch, which is what a put costs on a fast disk.
-    fn drives(&self) -> bool {
-        false
-    }
-
-    /// Runs `work` on the writer's own thread, once, in place of calls of [`Self::put`].
-    fn drive(&self, work: Drive) -> Result<(), PutError> {
-        drop(work);
-        Err(PutError::Failed("this writer has no thread of its own".to_owned()))
+    /// The log itself, for a pipeline that saves itself the changes of thread; then [`Self::put`] is over. `None`: it takes
+    /// puts only.
+    fn hand_over(&self) -> Option<Box<dyn BlockingLog>> {
+        None
     }
 
     /// How many puts may be under way at once.

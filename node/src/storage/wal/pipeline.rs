@@ -2,7 +2,7 @@
 //!
 //! Invariant: a ticket resolves Ok only after its object and all before it are stored and the sink has seen them; once
 //! the session is sealed, failed or stopped, no ticket ever resolves Ok. Nothing holds the lock over IO or encoding.
-//! The pipeline is a task here; a writer with a thread of its own runs it there (`direct`).
+//! The pipeline is a task here; over a log that blocks it is a thread, or the append itself (`direct`).
 //! Called by `streams` (enqueue, tickets), by whoever builds segments (covered, status) and by `run` (settled, sealed).
 
 use std::collections::VecDeque;
@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use weir_api::{ClusterUid, SessionId};
 
+use super::direct::Direct;
 use super::queue::{Batch, Completion, Over, Queue, Start};
 use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter, direct};
 use crate::clock::Clock;
@@ -82,22 +83,17 @@ pub(super) struct Shared {
     pub(super) queue: Mutex<Queue>,
     /// Wakes the pipeline's task …
     wake: Notify,
-    /// … or its thread, if it has one.
+    /// … or its thread, if the log is one that blocks.
     pub(super) more: Condvar,
-    threaded: bool,
+    pub(super) direct: Option<Direct>,
     pub(super) sealed: CancellationToken,
     pub(super) clock: Clock,
 }
 
-impl Shared {
-    fn wake(&self) {
-        if self.threaded {
-            self.more.notify_one();
-        } else {
-            self.wake.notify_one();
-        }
-    }
-}
+/// What [`Wal::order`] leaves to be done, once no lock is held.
+#[must_use = "without it the frame may lie until another one comes"]
+#[derive(Debug)]
+pub struct Kick(bool);
 
 impl Wal {
     /// Starts the pipeline of a new session; its objects are numbered from [`FIRST_SEQ`].
@@ -110,16 +106,17 @@ impl Wal {
         limits: WalLimits,
         sink: Arc<dyn WalSink>,
     ) -> Self {
+        let direct = writer.hand_over().map(|log| Direct::new(log, cluster, session.clone(), sink.clone()));
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::new(limits, writer.pays_per_object())),
             wake: Notify::new(),
             more: Condvar::new(),
-            threaded: writer.drives(),
+            direct,
             sealed: CancellationToken::new(),
             clock: clock.clone(),
         });
-        if writer.drives() {
-            direct::start(tasks, shared.clone(), &*writer, cluster, session, sink);
+        if shared.direct.is_some() {
+            direct::start(tasks, shared.clone());
             return Self { shared };
         }
         let stop = tasks.stopping().clone();
@@ -138,14 +135,29 @@ impl Wal {
     }
 
     /// Takes a frame into the order. Never waits; the order of calls is the order in the WAL. After an error the frame
-    /// is in no order.
-    pub fn enqueue(&self, frame: Frame) -> Result<Ticket, WalBusy> {
+    /// is in no order. What is left to do is for [`Self::go`].
+    pub fn order(&self, frame: Frame) -> Result<(Ticket, Kick), WalBusy> {
         let bytes = codec::size_bound(&frame) as u64;
         let (done, wake) = self.shared.queue.lock().push(frame, bytes, &self.shared.clock)?;
-        if wake {
-            self.shared.wake();
+        Ok((Ticket(done), Kick(wake)))
+    }
+
+    /// Gets what was ordered on its way. On a fast local disk that may be done when this returns: to be called with no
+    /// lock held.
+    pub fn go(&self, kick: Kick) {
+        let Kick(true) = kick else { return };
+        match &self.shared.direct {
+            None => self.shared.wake.notify_one(),
+            Some(direct) if direct.lead(&self.shared) => {}
+            Some(_) => drop(self.shared.more.notify_one()),
         }
-        Ok(Ticket(done))
+    }
+
+    /// Both steps.
+    pub fn enqueue(&self, frame: Frame) -> Result<Ticket, WalBusy> {
+        let (ticket, kick) = self.order(frame)?;
+        self.go(kick);
+        Ok(ticket)
     }
 
     /// Segments hold everything below this number.

@@ -305,6 +305,24 @@ impl Queue {
         }
     }
 
+    /// Something waits to be put.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// At most how many bytes it is, if one frame waits, and no more.
+    pub(super) fn alone(&self) -> Option<u64> {
+        match self.open.front() {
+            Some(batch) if self.open.len() == 1 && batch.frames.len() == 1 => Some(batch.bytes),
+            _ => None,
+        }
+    }
+
+    /// How long puts take on average.
+    pub(super) fn put_time(&self) -> Duration {
+        self.put_time.unwrap_or(FIRST_PUT_TIME)
+    }
+
     /// The one put of [`Self::next_alone`] is stored.
     pub(super) fn landed(&mut self, seq: u64, bytes: u64, frames: u64) {
         self.flying = None;

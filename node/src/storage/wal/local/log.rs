@@ -1,4 +1,5 @@
-//! The writer of a session's local WAL: one thread that writes, syncs, looks for the seal, and only then acknowledges.
+//! The writer of a session's local WAL: writes, syncs, looks for the seal, and only then acknowledges. It begins as a
+//! thread that takes puts; a pipeline takes it over and calls it where it is.
 //!
 //! Invariant: one record at a time, so that all before the last one are synced. After a failed fdatasync nothing is
 //! known about the pages that were dirty (the kernel may have dropped them and reports it once): the session's WAL has
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use super::spare::{Spares, usable};
 use super::{BEGUN, Folder, Sizes, at, is_full};
 use crate::fault;
-use crate::storage::wal::{Drive, FIRST_SEQ, PutError, WalError, WalWriter};
+use crate::storage::wal::{BlockingLog, FIRST_SEQ, PutError, WalError, WalWriter};
 use crate::tasks::Tasks;
 
 /// Claims the folder for this session's one writer and starts its threads.
@@ -51,7 +52,7 @@ fn start_threads(folder: &Folder, tasks: &Tasks, sizes: Sizes) -> io::Result<Loc
 
 enum Job {
     Put { seq: u64, object: Bytes, done: oneshot::Sender<Result<(), PutError>> },
-    Drive(Drive),
+    HandOver(SyncSender<Log>),
 }
 
 /// The tasks' end of the writer.
@@ -81,13 +82,11 @@ impl WalWriter for LocalWriter {
         .boxed()
     }
 
-    fn drives(&self) -> bool {
-        true
-    }
-
-    fn drive(&self, work: Drive) -> Result<(), PutError> {
-        let ended = |_e| PutError::Failed("the WAL's writer thread has ended or is busy".to_owned());
-        self.jobs.try_send(Job::Drive(work)).map_err(ended)
+    fn hand_over(&self) -> Option<Box<dyn BlockingLog>> {
+        let (giver, taker) = mpsc::sync_channel(1);
+        self.jobs.try_send(Job::HandOver(giver)).ok()?;
+        let log = taker.recv().ok()?;
+        Some(Box::new(log))
     }
 
     fn max_in_flight(&self) -> usize {
@@ -125,12 +124,23 @@ impl Log {
                     // A receiver that has gone was cancelled: the outcome is unknown to it, as promised.
                     drop(done.send(outcome));
                 }
-                Job::Drive(work) => work(&mut |seq, object| self.put(seq, object)),
+                Job::HandOver(taker) => {
+                    // Whoever asked waits for it.
+                    drop(taker.send(self));
+                    return;
+                }
             }
         }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
         self.spares.stop();
     }
+}
 
+impl BlockingLog for Log {
     fn put(&mut self, seq: u64, object: &[u8]) -> Result<(), PutError> {
         if let Some(over) = &self.over {
             return Err(over.clone());
@@ -149,6 +159,12 @@ impl Log {
         outcome
     }
 
+    fn has_room(&self, bytes: u64) -> bool {
+        self.current.as_ref().is_some_and(|c| c.at + bytes <= c.size)
+    }
+}
+
+impl Log {
     fn write(&mut self, seq: u64, object: &[u8]) -> Result<(), PutError> {
         if seq != self.next {
             return Err(PutError::Failed(format!("record {seq} came where {} was due", self.next)));
