@@ -27,8 +27,6 @@ use crate::tasks::Tasks;
 
 /// A buffer that one large batch has grown is not kept.
 const KEEP: usize = 1 << 20;
-/// Puts that take longer on average are the thread's: nobody else waits for a slow disk.
-const FAST: Duration = Duration::from_micros(250);
 /// After a batch of more appends than this it is better to gather than to hurry.
 const FEW: usize = 2;
 /// How often the thread looks after appends that put for themselves, and how long one may take before it helps.
@@ -54,8 +52,9 @@ pub(super) struct Direct {
     leads: AtomicU64,
     watching: AtomicBool,
     runtime: Handle,
-    /// There is another thread for everything else meanwhile.
-    may_lead: bool,
+    /// Appends put for themselves while puts take less; slower ones are the thread's, for nobody else waits for a slow
+    /// disk. Zero where the runtime has no other thread for everything else.
+    fast: Duration,
 }
 
 /// Whoever holds it puts.
@@ -83,6 +82,7 @@ impl Direct {
         cluster: ClusterUid,
         session: SessionId,
         sink: Arc<dyn WalSink>,
+        alone_below: Duration,
     ) -> Self {
         let runtime = Handle::current();
         Self {
@@ -98,14 +98,14 @@ impl Direct {
             leading: AtomicU64::new(0),
             leads: AtomicU64::new(0),
             watching: AtomicBool::new(false),
-            may_lead: runtime.metrics().num_workers() > 1,
+            fast: if runtime.metrics().num_workers() > 1 { alone_below } else { Duration::ZERO },
             runtime,
         }
     }
 
     /// Puts what waits, if that is one append alone on an idle pipeline. `false`: call the thread.
     pub(super) fn lead(&self, shared: &Shared) -> bool {
-        if !self.may_lead || !self.calm.load(Ordering::Relaxed) {
+        if !self.calm.load(Ordering::Relaxed) {
             return false;
         }
         let Some(mut pump) = self.pump.try_lock() else { return false };
@@ -229,7 +229,7 @@ impl Direct {
                     queue.put_time()
                 };
                 let Some(batch) = pump.flying.take() else { return Tried::Stored };
-                self.calm.store(batch.frames.len() <= FEW && put_time <= FAST, Ordering::Relaxed);
+                self.calm.store(batch.frames.len() <= FEW && put_time < self.fast, Ordering::Relaxed);
                 self.tell(shared, seq, pump.object.len() as u64, batch);
                 if pump.object.capacity() > KEEP {
                     pump.object = Vec::new();

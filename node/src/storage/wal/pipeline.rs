@@ -106,7 +106,9 @@ impl Wal {
         limits: WalLimits,
         sink: Arc<dyn WalSink>,
     ) -> Self {
-        let direct = writer.hand_over().map(|log| Direct::new(log, cluster, session.clone(), sink.clone()));
+        let direct = writer
+            .hand_over()
+            .map(|log| Direct::new(log, cluster, session.clone(), sink.clone(), limits.alone_below));
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::new(limits, writer.pays_per_object())),
             wake: Notify::new(),
