@@ -5,6 +5,7 @@
 
 mod admin;
 mod append;
+mod bench;
 mod completions;
 mod config;
 mod connect;
@@ -101,6 +102,9 @@ enum Command {
     Close(info::Close),
     Rm(info::Rm),
     Fork(create::Fork),
+    /// Measure a server of the protocol
+    #[command(long_about = bench::ABOUT, after_help = format!("{}\n\n{}", bench::EXAMPLES, exit::EXIT_CODES))]
+    Bench(bench::BenchArgs),
     Admin(admin::Admin),
     Completions(completions::Completions),
     /// Print the version and the format versions it reads
@@ -126,6 +130,7 @@ fn run(command: Command) -> ExitCode {
     match command {
         Command::Serve(settings) => serve::run(&settings),
         Command::Config { settings, json } => config::run(&settings, json),
+        Command::Bench(args) => bench::run(&args),
         Command::Create(args) => create::create(args),
         Command::Append(args) => append::run(*args),
         Command::Read(args) => read::read(*args),

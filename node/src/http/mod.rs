@@ -16,6 +16,7 @@ mod headers;
 mod json;
 mod list;
 mod live;
+mod noop;
 mod paths;
 mod read;
 mod serve;
@@ -38,6 +39,7 @@ pub(crate) use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use self::noop::serve_noop;
 pub use self::serve::serve;
 
 use self::body::{Body, Budget, Taken};

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use http::{Request, Response};
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -21,10 +22,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
-use super::framing::{Verdict, Watcher};
+use super::body::Body;
+use super::framing::{Framing, Verdict, Watcher};
 use super::socket::Watched;
-use super::{App, handle};
+use super::{App, HttpLimits, Incoming, handle};
 use crate::net::{TcpListener, TcpStream};
 use crate::tasks::Tasks;
 
@@ -45,12 +48,58 @@ const MAX_STREAMS: u32 = 256;
 /// How often an HTTP/2 client is asked whether it is there, and how long it may take to say so.
 const PING: Duration = Duration::from_secs(20);
 
+/// What answers the requests that connections bring.
+pub(super) trait Service: Send + Sync + 'static {
+    /// What connections may take.
+    fn limits(&self) -> &HttpLimits;
+
+    /// Cancelled when no more requests are to be taken.
+    fn stop(&self) -> &CancellationToken;
+
+    /// Answers one request. `refused`: its framing is ambiguous.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        refused: Option<Framing>,
+    ) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Ends what waits for something to happen.
+    fn leave(&self);
+}
+
+impl Service for App {
+    fn limits(&self) -> &HttpLimits {
+        &self.limits
+    }
+
+    fn stop(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        refused: Option<Framing>,
+    ) -> impl Future<Output = Response<Body>> + Send {
+        handle(self, request, refused)
+    }
+
+    fn leave(&self) {
+        self.streams.leave();
+    }
+}
+
 /// Serves clients on `listener` until the app's `stop` is cancelled, then ends every connection politely. Returns once
 /// the last is closed.
 pub async fn serve(listener: TcpListener, app: Arc<App>, tasks: Tasks) {
-    let most = u32::try_from(app.limits.max_connections).unwrap_or(u32::MAX >> 1);
+    serve_with(listener, app, tasks).await;
+}
+
+/// The same for any service.
+pub(super) async fn serve_with<S: Service>(listener: TcpListener, app: Arc<S>, tasks: Tasks) {
+    let most = u32::try_from(app.limits().max_connections).unwrap_or(u32::MAX >> 1);
     let places = Arc::new(Semaphore::new(most as usize));
-    let stop = app.stop.clone();
+    let stop = app.stop().clone();
     while let Some(place) = tokio::select! {
         biased;
         () = stop.cancelled() => None,
@@ -67,7 +116,7 @@ pub async fn serve(listener: TcpListener, app: Arc<App>, tasks: Tasks) {
         }
     }
     // Whoever waits at a tail is answered, and every event stream ends.
-    app.streams.leave();
+    app.leave();
     // Clients that are connected already and wait to be accepted would be reset.
     while let Ok(place) = places.clone().try_acquire_owned()
         && let Some(Ok((stream, _peer))) = listener.accept().now_or_never()
@@ -87,7 +136,7 @@ async fn pause(error: &io::Error) {
     }
 }
 
-fn begin(stream: TcpStream, place: OwnedSemaphorePermit, app: &Arc<App>, tasks: &Tasks) {
+fn begin<S: Service>(stream: TcpStream, place: OwnedSemaphorePermit, app: &Arc<S>, tasks: &Tasks) {
     let (app, others) = (app.clone(), tasks.clone());
     tasks.spawn(async move {
         connection(stream, app, others).await;
@@ -95,20 +144,20 @@ fn begin(stream: TcpStream, place: OwnedSemaphorePermit, app: &Arc<App>, tasks: 
     });
 }
 
-async fn connection(mut stream: TcpStream, app: Arc<App>, tasks: Tasks) {
+async fn connection<S: Service>(mut stream: TcpStream, app: Arc<S>, tasks: Tasks) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "client gone before its first request");
         return;
     }
-    let Some((prefix, speaks_http2)) = first_bytes(&mut stream, &app).await else { return };
+    let Some((prefix, speaks_http2)) = first_bytes(&mut stream, &*app).await else { return };
     let (home, back) = oneshot::channel();
     if speaks_http2 {
-        let io = Watched::new(stream, prefix, None, home, app.limits.write_timeout);
+        let io = Watched::new(stream, prefix, None, home, app.limits().write_timeout);
         two(io, &app, tasks).await;
     } else {
         let verdict = Arc::new(Verdict::default());
         let watcher = Watcher::new(verdict.clone());
-        let io = Watched::new(stream, prefix, Some(watcher), home, app.limits.write_timeout);
+        let io = Watched::new(stream, prefix, Some(watcher), home, app.limits().write_timeout);
         one(io, &app, verdict).await;
     }
     if let Ok(stream) = back.await {
@@ -117,7 +166,7 @@ async fn connection(mut stream: TcpStream, app: Arc<App>, tasks: Tasks) {
 }
 
 /// The connection's first bytes, and whether they begin HTTP/2. `None`: there is nothing to serve.
-async fn first_bytes(stream: &mut TcpStream, app: &App) -> Option<(Bytes, bool)> {
+async fn first_bytes<S: Service>(stream: &mut TcpStream, app: &S) -> Option<(Bytes, bool)> {
     let mut buffer = [0; PREFACE.len()];
     let mut filled = 0;
     let reading = async {
@@ -131,36 +180,36 @@ async fn first_bytes(stream: &mut TcpStream, app: &App) -> Option<(Bytes, bool)>
         }
     };
     let told = async {
-        app.stop.cancelled().await;
+        app.stop().cancelled().await;
         sleep(QUIET).await;
     };
     let speaks_http2 = tokio::select! {
         biased;
-        read = timeout(app.limits.head_timeout, reading) => read.ok().flatten()?,
+        read = timeout(app.limits().head_timeout, reading) => read.ok().flatten()?,
         () = told => return None,
     };
     Some((Bytes::copy_from_slice(&buffer[..filled]), speaks_http2))
 }
 
-async fn one(io: Watched, app: &Arc<App>, verdict: Arc<Verdict>) {
+async fn one<S: Service>(io: Watched, app: &Arc<S>, verdict: Arc<Verdict>) {
     let served = AtomicU64::new(0);
     let service = service_fn(|request| {
         let refused = verdict.on(served.fetch_add(1, Ordering::Relaxed));
-        async move { Ok::<_, Infallible>(handle(app, request, refused).await) }
+        async move { Ok::<_, Infallible>(app.answer(request, refused).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(app.limits.head_timeout)
-        .max_header_size(app.limits.max_head)
+        .header_read_timeout(app.limits().head_timeout)
+        .max_header_size(app.limits().max_head)
         .serve_connection(TokioIo::new(io), service);
-    until_ended(pin!(connection), |c| c.graceful_shutdown(), app).await;
+    until_ended(pin!(connection), |c| c.graceful_shutdown(), &**app).await;
 }
 
-async fn two(io: Watched, app: &Arc<App>, tasks: Tasks) {
-    let max_head = u32::try_from(app.limits.max_head).unwrap_or(u32::MAX);
+async fn two<S: Service>(io: Watched, app: &Arc<S>, tasks: Tasks) {
+    let max_head = u32::try_from(app.limits().max_head).unwrap_or(u32::MAX);
     let service = service_fn(|request| {
         let app = app.clone();
-        async move { Ok::<_, Infallible>(handle(&app, request, None).await) }
+        async move { Ok::<_, Infallible>(app.answer(request, None).await) }
     });
     let connection = http2::Builder::new(OnTasks(tasks))
         .timer(TokioTimer::new())
@@ -169,22 +218,23 @@ async fn two(io: Watched, app: &Arc<App>, tasks: Tasks) {
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .serve_connection(TokioIo::new(io), service);
-    until_ended(pin!(connection), |c| c.graceful_shutdown(), app).await;
+    until_ended(pin!(connection), |c| c.graceful_shutdown(), &**app).await;
 }
 
 /// Drives a connection until it ends; after a stop it is told to take no more requests and gets a grace for those that
 /// it has.
-async fn until_ended<C>(mut connection: Pin<&mut C>, finish: impl FnOnce(Pin<&mut C>), app: &App)
+async fn until_ended<C, S>(mut connection: Pin<&mut C>, finish: impl FnOnce(Pin<&mut C>), app: &S)
 where
+    S: Service,
     C: Future<Output = Result<(), hyper::Error>>,
 {
     tokio::select! {
         biased;
         ended = &mut connection => return log(ended),
-        () = async { app.stop.cancelled().await; sleep(QUIET).await } => {}
+        () = async { app.stop().cancelled().await; sleep(QUIET).await } => {}
     }
     finish(connection.as_mut());
-    match timeout(app.limits.shutdown_grace, connection).await {
+    match timeout(app.limits().shutdown_grace, connection).await {
         Ok(ended) => log(ended),
         Err(_late) => tracing::warn!("a connection was cut: its requests outlasted the shutdown's grace"),
     }

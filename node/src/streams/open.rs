@@ -19,7 +19,7 @@ use crate::metadata::command::{Expiry, StreamConfig};
 use crate::metadata::state;
 use crate::storage::record::{Dedupe, Frame, Intro, Payload};
 use crate::storage::tail::TailBuffer;
-use crate::storage::wal::{Ticket, Wal, WalBusy};
+use crate::storage::wal::{Kick, Ticket, Wal, WalBusy};
 
 /// What is fixed while a stream is open.
 #[derive(Debug)]
@@ -162,6 +162,7 @@ impl OpenStream {
         }
         core.last_used = now;
         core.life.used(now);
+        let mut ordered = None;
         let decided = match core.log.check(append, max_producers) {
             Ok(Verdict::Already(done)) => Ok(done),
             Err(refused) => Err(refused),
@@ -172,13 +173,19 @@ impl OpenStream {
                 };
                 let frame = self.frame(&core, payload, append, false);
                 match core.push(frame, wal) {
-                    Ok(done) => Ok(done),
+                    Ok((done, kick)) => {
+                        ordered = Some(kick);
+                        Ok(done)
+                    }
                     // It follows from no record, so it waits for none.
                     Err(refused) => return Attempt::Decided(Err(refused), None),
                 }
             }
         };
-        Attempt::Decided(decided, core.newest.clone())
+        let attempt = Attempt::Decided(decided, core.newest.clone());
+        drop(core);
+        ordered.into_iter().for_each(|kick| wal.go(kick));
+        attempt
     }
 
     /// Orders the record that gives an unborn stream its first bytes.
@@ -201,10 +208,15 @@ impl OpenStream {
         };
         let frame = self.frame(&core, payload, first, true);
         match core.push(frame, wal) {
-            Ok(done) => match core.newest.clone() {
-                Some(ticket) => Birth::Given(done, ticket),
-                None => Birth::Refused(StreamError::OutcomeUnknown),
-            },
+            Ok((done, kick)) => {
+                let newest = core.newest.clone();
+                drop(core);
+                wal.go(kick);
+                match newest {
+                    Some(ticket) => Birth::Given(done, ticket),
+                    None => Birth::Refused(StreamError::OutcomeUnknown),
+                }
+            }
             Err(refused) => Birth::Refused(refused),
         }
     }
@@ -388,9 +400,10 @@ impl OpenStream {
 }
 
 impl Core {
-    /// Puts a checked frame into the WAL's order and into the log; if the WAL does not take it, nothing changed.
-    fn push(&mut self, frame: Frame, wal: &Wal) -> Result<Appended, StreamError> {
-        let ticket = wal.enqueue(frame.clone()).map_err(|busy| match busy {
+    /// Puts a checked frame into the WAL's order and into the log; if the WAL does not take it, nothing changed. The kick is
+    /// for when the lock is released.
+    fn push(&mut self, frame: Frame, wal: &Wal) -> Result<(Appended, Kick), StreamError> {
+        let (ticket, kick) = wal.order(frame.clone()).map_err(|busy| match busy {
             WalBusy::TooLarge(bytes) => StreamError::Invalid(format!(
                 "the body takes {bytes} bytes in the WAL, which is more than one record may: send it in parts"
             )),
@@ -403,6 +416,6 @@ impl Core {
         self.uncommitted_frames += 1;
         let done = self.log.accept(&frame);
         self.tail.push(frame.payload);
-        Ok(done)
+        Ok((done, kick))
     }
 }

@@ -99,11 +99,19 @@ pub fn size_bound(frame: &Frame) -> usize {
 
 /// The object that holds `frames`.
 pub fn encode(cluster: ClusterUid, session: &SessionId, seq: u64, frames: &[Frame]) -> Bytes {
+    let mut out = Vec::new();
+    encode_into(&mut out, cluster, session, seq, frames);
+    out.into()
+}
+
+/// The same, in place of what `out` holds.
+pub fn encode_into(out: &mut Vec<u8>, cluster: ClusterUid, session: &SessionId, seq: u64, frames: &[Frame]) {
     let bound: usize = frames.iter().map(size_bound).sum();
-    let mut out = Vec::with_capacity(HEADER + bound);
+    out.clear();
+    out.reserve(HEADER + bound);
     out.resize(HEADER, 0);
     for frame in frames {
-        put_frame(&mut out, frame);
+        put_frame(out, frame);
     }
     let body = out.len() - HEADER;
     debug_assert!(body <= bound, "size_bound is an upper bound");
@@ -122,7 +130,6 @@ pub fn encode(cluster: ClusterUid, session: &SessionId, seq: u64, frames: &[Fram
     let crc = crc32c::crc32c(&head);
     head.put_u32_le(crc);
     out[..HEADER].copy_from_slice(&head);
-    out.into()
 }
 
 /// Reads a header from the beginning of `bytes`, which may go on.

@@ -19,6 +19,7 @@ use super::seal::SealNote;
 use super::store::Store;
 use crate::tasks::Tasks;
 
+mod direct;
 mod local;
 mod object;
 mod pipeline;
@@ -27,7 +28,7 @@ mod status;
 
 pub use local::LocalWal;
 pub use object::ObjectWal;
-pub use pipeline::{DurableBatch, Fenced, Ticket, Wal, WalBusy, WalSink};
+pub use pipeline::{DurableBatch, Fenced, Kick, Ticket, Wal, WalBusy, WalSink};
 pub use status::{WalLimits, WalStatus};
 
 /// The first number a session writes. Numbers below count as covered, so a recorded start of 0 means the same.
@@ -110,11 +111,26 @@ pub trait WalStore: Send + Sync {
     fn trim<'a>(&'a self, session: &'a SessionId, below: u64) -> BoxFuture<'a, Result<(), WalError>>;
 }
 
+/// A session's log that blocks its caller. Dropped, it is closed.
+pub trait BlockingLog: Send {
+    /// As [`WalWriter::put`].
+    fn put(&mut self, seq: u64, object: &[u8]) -> Result<(), PutError>;
+
+    /// Whether an object of at most so many bytes takes nothing but a write and a sync.
+    fn has_room(&self, bytes: u64) -> bool;
+}
+
 /// One session's end of its WAL. At most [`WalWriter::max_in_flight`] puts at a time, numbers in order.
 pub trait WalWriter: Send + Sync {
     /// Stores an object made by [`codec::encode`] under `seq`. Ok is a promise for ever. Safe to cancel: the outcome
     /// is unknown then.
     fn put(&self, seq: u64, object: Bytes) -> BoxFuture<'_, Result<(), PutError>>;
+
+    /// The log itself, for a pipeline that saves itself the changes of thread; then [`Self::put`] is over. `None`: it takes
+    /// puts only.
+    fn hand_over(&self) -> Option<Box<dyn BlockingLog>> {
+        None
+    }
 
     /// How many puts may be under way at once.
     fn max_in_flight(&self) -> usize;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a ticket resolves Ok only after its object and all before it are stored and the sink has seen them; once
 //! the session is sealed, failed or stopped, no ticket ever resolves Ok. Nothing holds the lock over IO or encoding.
+//! The pipeline is a task here; over a log that blocks it is a thread, or the append itself (`direct`).
 //! Called by `streams` (enqueue, tickets), by whoever builds segments (covered, status) and by `run` (settled, sealed).
 
 use std::collections::VecDeque;
@@ -13,13 +14,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use weir_api::{ClusterUid, SessionId};
 
+use super::direct::Direct;
 use super::queue::{Batch, Completion, Over, Queue, Start};
-use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter};
+use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter, direct};
 use crate::clock::Clock;
 use crate::fault;
 use crate::storage::record::{Frame, codec};
@@ -29,7 +31,7 @@ use crate::tasks::Tasks;
 pub use super::queue::WalBusy;
 
 /// The first pause before a put is tried again, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// Frames that became durable together.
 #[derive(Debug)]
@@ -77,12 +79,21 @@ pub struct Wal {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+pub(super) struct Shared {
+    pub(super) queue: Mutex<Queue>,
+    /// Wakes the pipeline's task …
     wake: Notify,
-    sealed: CancellationToken,
-    clock: Clock,
+    /// … or its thread, if the log is one that blocks.
+    pub(super) more: Condvar,
+    pub(super) direct: Option<Direct>,
+    pub(super) sealed: CancellationToken,
+    pub(super) clock: Clock,
 }
+
+/// What [`Wal::order`] leaves to be done, once no lock is held.
+#[must_use = "without it the frame may lie until another one comes"]
+#[derive(Debug)]
+pub struct Kick(bool);
 
 impl Wal {
     /// Starts the pipeline of a new session; its objects are numbered from [`FIRST_SEQ`].
@@ -95,12 +106,21 @@ impl Wal {
         limits: WalLimits,
         sink: Arc<dyn WalSink>,
     ) -> Self {
+        let direct = writer
+            .hand_over()
+            .map(|log| Direct::new(log, cluster, session.clone(), sink.clone(), limits.alone_below));
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::new(limits, writer.pays_per_object())),
             wake: Notify::new(),
+            more: Condvar::new(),
+            direct,
             sealed: CancellationToken::new(),
             clock: clock.clone(),
         });
+        if shared.direct.is_some() {
+            direct::start(tasks, shared.clone());
+            return Self { shared };
+        }
         let stop = tasks.stopping().clone();
         let flusher = Flusher {
             shared: shared.clone(),
@@ -117,14 +137,29 @@ impl Wal {
     }
 
     /// Takes a frame into the order. Never waits; the order of calls is the order in the WAL. After an error the frame
-    /// is in no order.
-    pub fn enqueue(&self, frame: Frame) -> Result<Ticket, WalBusy> {
+    /// is in no order. What is left to do is for [`Self::go`].
+    pub fn order(&self, frame: Frame) -> Result<(Ticket, Kick), WalBusy> {
         let bytes = codec::size_bound(&frame) as u64;
         let (done, wake) = self.shared.queue.lock().push(frame, bytes, &self.shared.clock)?;
-        if wake {
-            self.shared.wake.notify_one();
+        Ok((Ticket(done), Kick(wake)))
+    }
+
+    /// Gets what was ordered on its way. On a fast local disk that may be done when this returns: to be called with no
+    /// lock held.
+    pub fn go(&self, kick: Kick) {
+        let Kick(true) = kick else { return };
+        match &self.shared.direct {
+            None => self.shared.wake.notify_one(),
+            Some(direct) if direct.lead(&self.shared) => {}
+            Some(_) => drop(self.shared.more.notify_one()),
         }
-        Ok(Ticket(done))
+    }
+
+    /// Both steps.
+    pub fn enqueue(&self, frame: Frame) -> Result<Ticket, WalBusy> {
+        let (ticket, kick) = self.order(frame)?;
+        self.go(kick);
+        Ok(ticket)
     }
 
     /// Segments hold everything below this number.

@@ -123,6 +123,8 @@ pub(super) struct Queue {
     waiting: u64,
     failing: BTreeMap<u64, Failing>,
     last: Option<Arc<Completion>>,
+    /// Under way on the writer's thread, which cannot be told to stop.
+    flying: Option<Arc<Completion>>,
     over: Option<Over>,
     put_time: Option<Duration>,
     durable_below: u64,
@@ -146,6 +148,7 @@ impl Queue {
             waiting: 0,
             failing: BTreeMap::new(),
             last: None,
+            flying: None,
             over: None,
             put_time: None,
             durable_below: FIRST_SEQ,
@@ -279,11 +282,51 @@ impl Queue {
         self.last.clone()
     }
 
-    /// Ends it; returns what waited.
+    /// Ends it; returns what waited. The first end counts.
     pub(super) fn end(&mut self, over: Over) -> Vec<Arc<Completion>> {
-        self.over = Some(over);
+        self.over.get_or_insert(over);
         self.open_bytes = 0;
-        self.open.drain(..).map(|b| b.done).collect()
+        let flying = self.flying.take();
+        flying.into_iter().chain(self.open.drain(..).map(|b| b.done)).collect()
+    }
+
+    pub(super) fn over(&self) -> Option<&Over> {
+        self.over.as_ref()
+    }
+
+    /// As [`Self::next`] for a writer that takes one put at a time, on its own thread.
+    pub(super) fn next_alone(&mut self, now: Instant) -> Option<Batch> {
+        match self.next(0, 1, now) {
+            Start::Now(batch) => {
+                self.flying = Some(batch.done.clone());
+                Some(batch)
+            }
+            Start::At(_) | Start::Later => None,
+        }
+    }
+
+    /// Something waits to be put.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// At most how many bytes it is, if one frame waits, and no more.
+    pub(super) fn alone(&self) -> Option<u64> {
+        match self.open.front() {
+            Some(batch) if self.open.len() == 1 && batch.frames.len() == 1 => Some(batch.bytes),
+            _ => None,
+        }
+    }
+
+    /// How long puts take on average.
+    pub(super) fn put_time(&self) -> Duration {
+        self.put_time.unwrap_or(FIRST_PUT_TIME)
+    }
+
+    /// The one put of [`Self::next_alone`] is stored.
+    pub(super) fn landed(&mut self, seq: u64, bytes: u64, frames: u64) {
+        self.flying = None;
+        self.durable(seq, bytes, frames);
     }
 
     pub(super) fn status(&self, now: Instant) -> WalStatus {

@@ -18,6 +18,8 @@ pub struct WalLimits {
     pub backlog_objects: u64,
     /// Once a put has failed for this long, no new appends are taken until one succeeds.
     pub stall_after: Duration,
+    /// Over a local disk whose puts take less on average, an append alone puts for itself.
+    pub alone_below: Duration,
 }
 
 impl Default for WalLimits {
@@ -29,6 +31,7 @@ impl Default for WalLimits {
             backlog_bytes: 256 << 20,
             backlog_objects: 4096,
             stall_after: Duration::from_secs(2),
+            alone_below: Duration::from_micros(250),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What both kinds of WAL promise, by one table of tests over both; then each kind's own.
 
+mod alone;
 mod both;
 mod bucket;
 mod pace;

@@ -1,4 +1,5 @@
-//! The writer of a session's local WAL: one thread that writes, syncs, looks for the seal, and only then acknowledges.
+//! The writer of a session's local WAL: writes, syncs, looks for the seal, and only then acknowledges. It begins as a
+//! thread that takes puts; a pipeline takes it over and calls it where it is.
 //!
 //! Invariant: one record at a time, so that all before the last one are synced. After a failed fdatasync nothing is
 //! known about the pages that were dirty (the kernel may have dropped them and reports it once): the session's WAL has
@@ -17,7 +18,7 @@ use tokio::sync::oneshot;
 use super::spare::{Spares, usable};
 use super::{BEGUN, Folder, Sizes, at, is_full};
 use crate::fault;
-use crate::storage::wal::{FIRST_SEQ, PutError, WalError, WalWriter};
+use crate::storage::wal::{BlockingLog, FIRST_SEQ, PutError, WalError, WalWriter};
 use crate::tasks::Tasks;
 
 /// Claims the folder for this session's one writer and starts its threads.
@@ -49,10 +50,9 @@ fn start_threads(folder: &Folder, tasks: &Tasks, sizes: Sizes) -> io::Result<Loc
     Ok(LocalWriter { jobs, spares })
 }
 
-struct Job {
-    seq: u64,
-    object: Bytes,
-    done: oneshot::Sender<Result<(), PutError>>,
+enum Job {
+    Put { seq: u64, object: Bytes, done: oneshot::Sender<Result<(), PutError>> },
+    HandOver(SyncSender<Log>),
 }
 
 /// The tasks' end of the writer.
@@ -72,7 +72,7 @@ impl WalWriter for LocalWriter {
         async move {
             let ended = || PutError::Failed("the WAL's writer thread has ended".to_owned());
             let (done, outcome) = oneshot::channel();
-            match self.jobs.try_send(Job { seq, object, done }) {
+            match self.jobs.try_send(Job::Put { seq, object, done }) {
                 Ok(()) => outcome.await.unwrap_or_else(|_e| Err(ended())),
                 // Only if earlier puts were cancelled and the disk hangs.
                 Err(TrySendError::Full(_)) => Err(PutError::Unknown("the disk is still busy".to_owned())),
@@ -80,6 +80,13 @@ impl WalWriter for LocalWriter {
             }
         }
         .boxed()
+    }
+
+    fn hand_over(&self) -> Option<Box<dyn BlockingLog>> {
+        let (giver, taker) = mpsc::sync_channel(1);
+        self.jobs.try_send(Job::HandOver(giver)).ok()?;
+        let log = taker.recv().ok()?;
+        Some(Box::new(log))
     }
 
     fn max_in_flight(&self) -> usize {
@@ -110,14 +117,30 @@ struct Log {
 
 impl Log {
     fn run(mut self, inbox: &Receiver<Job>) {
-        while let Ok(Job { seq, object, done }) = inbox.recv() {
-            let outcome = self.put(seq, &object);
-            // A receiver that has gone was cancelled: the outcome is unknown to it, as promised.
-            drop(done.send(outcome));
+        while let Ok(job) = inbox.recv() {
+            match job {
+                Job::Put { seq, object, done } => {
+                    let outcome = self.put(seq, &object);
+                    // A receiver that has gone was cancelled: the outcome is unknown to it, as promised.
+                    drop(done.send(outcome));
+                }
+                Job::HandOver(taker) => {
+                    // Whoever asked waits for it.
+                    drop(taker.send(self));
+                    return;
+                }
+            }
         }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
         self.spares.stop();
     }
+}
 
+impl BlockingLog for Log {
     fn put(&mut self, seq: u64, object: &[u8]) -> Result<(), PutError> {
         if let Some(over) = &self.over {
             return Err(over.clone());
@@ -136,6 +159,12 @@ impl Log {
         outcome
     }
 
+    fn has_room(&self, bytes: u64) -> bool {
+        self.current.as_ref().is_some_and(|c| c.at + bytes <= c.size)
+    }
+}
+
+impl Log {
     fn write(&mut self, seq: u64, object: &[u8]) -> Result<(), PutError> {
         if seq != self.next {
             return Err(PutError::Failed(format!("record {seq} came where {} was due", self.next)));
