@@ -22,6 +22,7 @@ pub mod data_dir;
 pub mod fault;
 pub mod founding;
 pub mod http;
+pub mod joining;
 pub mod metadata;
 pub mod metrics;
 pub mod net;

@@ -101,10 +101,13 @@ fn observe(metadata: &Metadata, cfg: &MetadataConfig, asking: &Asking, silence: 
     metadata.read(|state| {
         let member = |m: super::MemberStatus| {
             let id = m.raft_id.0;
+            // A founder of a build before this one did not write down whose it is.
+            let own = || metadata.shared.peers.as_ref().filter(|_| id == log.me()).map(|p| p.node().clone());
+            let node = m.node.or_else(own);
             let member = Member {
                 voter: m.voter,
-                standing: membership::standing(state, m.raft_id, m.node.as_ref()),
-                node: m.node,
+                standing: membership::standing(state, m.raft_id, node.as_ref()),
+                node,
                 address: m.address,
                 caught_up: m.caught_up,
                 unheard: silence.unheard.get(&id).copied().unwrap_or_default(),
