@@ -2,7 +2,8 @@
 //!
 //! Invariant: a directory has one raft id, given by the log for its nonce, however often it asks; who has left the log for
 //! good is told so by every member that knows and is never admitted. An announcement changes nothing but hints: the leader
-//! decides about membership. `join` is called by `joining` before there is a log here; the rest is one task of
+//! decides about membership. A voter that reaches no majority does not ask for votes: it could not win, and its term would
+//! unseat a good leader once it is back. `join` is called by `joining` before there is a log here; the rest is one task of
 //! `metadata` and what it answers others.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,9 +36,10 @@ const RELAY_WITHIN: Duration = Duration::from_secs(2);
 /// The pause between two rounds, drawn between half and all of it.
 const PAUSE_MS: u64 = 500;
 /// How often a member that hears its leader looks whether it still does.
-const LOOK: Duration = Duration::from_secs(1);
-/// Who has heard its leader within this hears it.
-const HEARS: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(250);
+/// Who has heard its leader within this hears it. Several heartbeats long, and shorter than the silence after which a
+/// voter asks for votes.
+const HEARS: Duration = Duration::from_secs(1);
 /// Nodes that may wait to be members.
 const ASKING: usize = 1024;
 
@@ -213,6 +215,7 @@ impl Announcer {
         loop {
             let round = async {
                 if is_content(&self.metadata) && self.is_recorded() {
+                    self.metadata.shared.log.allow_elections(true);
                     tokio::time::sleep(LOOK).await;
                     return false;
                 }
@@ -240,8 +243,9 @@ impl Announcer {
     /// Tells all that may listen. `true` if one says that this raft id has left.
     async fn announce(&self) -> bool {
         let log = &self.metadata.shared.log;
-        let members = log.members().into_iter().map(|m| m.raft_id.0).filter(|id| *id != log.me());
-        let mut targets: BTreeSet<String> = members.filter_map(|id| log.address_of(id)).collect();
+        let members: Vec<_> = log.members().into_iter().filter(|m| m.raft_id.0 != log.me()).collect();
+        let mut targets: BTreeSet<String> =
+            members.iter().filter_map(|m| log.address_of(m.raft_id.0)).collect();
         targets.extend(self.cfg.seeds.iter().cloned());
         targets.remove(&self.cfg.peer_address);
         let (raft_id, address) = (RaftId(log.me()), self.cfg.peer_address.clone());
@@ -249,6 +253,10 @@ impl Announcer {
         let calls =
             targets.iter().map(|target| self.peers.call(target, &ANNOUNCE, said.clone(), ANNOUNCE_WITHIN));
         let answers = futures::future::join_all(calls).await;
+        // Whoever answers, even with a refusal, is there; a seed may be a voter that has moved.
+        let there = answers.iter().filter(|a| matches!(a, Ok(_) | Err(PeerError::Refused { .. }))).count();
+        let voters = members.iter().filter(|m| m.voter).count() + 1;
+        log.allow_elections((there + 1) * 2 > voters);
         answers.into_iter().flatten().any(|answer| decode::<Heard>(&answer) == Ok(Heard::Left))
     }
 }

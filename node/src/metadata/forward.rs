@@ -22,8 +22,9 @@ use super::{Leadership, codec};
 use crate::clock::Clock;
 use crate::peers::{Call, PeerError, Peers, Refusal, RefusalCode};
 
-/// An entry's commands with their envelopes; its answers may list what became of every item of a command.
-const PROPOSE: Call = Call::new("log/propose").bounded(ENTRY_MAX + (ENTRY_MAX >> 1), 8 << 20);
+/// An entry's commands with their envelopes. Its answers may say of every item of every command why it was refused: an
+/// answer that does not fit would never fit, so the bound is one that no entry reaches.
+const PROPOSE: Call = Call::new("log/propose").bounded(ENTRY_MAX + (ENTRY_MAX >> 1), 128 << 20);
 const READ_INDEX: Call = Call::new("log/read-index").bounded(16, 4 << 10);
 const ELECT: Call = Call::new("log/elect").bounded(16, 4 << 10);
 /// What this file answers.

@@ -138,6 +138,11 @@ impl Log {
         membership::is_sole_voter(server.membership_config.membership(), self.me)
     }
 
+    /// Whether this node may ask for votes when it hears no leader.
+    pub(in crate::metadata) fn allow_elections(&self, allowed: bool) {
+        self.raft.runtime_config().elect(allowed);
+    }
+
     /// Asks the others for their votes, unless this node leads or does not vote.
     pub(in crate::metadata) async fn elect(&self) -> Result<(), String> {
         let leads = self.raft.server_metrics().borrow().state == ServerState::Leader;
