@@ -10,7 +10,6 @@ use weir_api::ClusterUid;
 
 use crate::clock;
 use crate::data_dir::{DataDir, DirIdentity};
-use crate::fault;
 use crate::founding::{FoundingError, Wanted, check_identity, unanswered};
 use crate::metadata;
 use crate::peers::{PeerError, Peers, RefusalCode};
@@ -65,7 +64,6 @@ impl Joining<'_> {
                             let node = wanted.node.clone();
                             let identity = DirIdentity { cluster, node, raft_id, provisional: false };
                             dir.set_identity(&identity)?;
-                            fault::point("joining.identity_written");
                             dir.joined()?;
                             tracing::info!(%cluster, %raft_id, "joined");
                             return Ok(identity);

@@ -75,7 +75,7 @@ fn an_empty_variable_is_not_set() {
 #[test]
 fn every_value_of_the_file_has_its_type() {
     let text = "slots = 3\nmax-body = \"1MiB\"\nmax-read-chunk = 4096\nmetrics-open = true\njoin = ['a:1', 'b:2']\n\
-                lease = '1s'";
+                lease = '1s'\nstore = 's3://b/p'";
     let c = load_with(&[], &[], Some(text)).unwrap().config;
     assert_eq!((c.max_body, c.max_read_chunk), (1 << 20, 4096));
     assert!(c.metrics_open);
@@ -131,6 +131,7 @@ fn every_wrong_value_names_flag_value_and_what_is_allowed() {
         ("public-url", &["", "weir.example"], "http://HOST[:PORT]"),
         ("join", &["a", "a:1,b"], "host name or IP address and a port"),
         ("cluster-size", &["0", "-3", "1001", "three"], "1 to 1000"),
+        ("metadata-voters", &["0", "2", "7", "three"], "1, 3 or 5"),
         ("cluster-identity", &["", "a\tb"], "253 printable"),
         ("adopt-cluster-uid", &["", "1234", "ABCDEF00000000000000000000000000"], "32 hexadecimal digits"),
         ("routing", &["", "proxy", "Redirect"], "redirect or forward"),
