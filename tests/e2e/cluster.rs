@@ -125,11 +125,11 @@ async fn three_processes_go_on_without_their_leader_and_take_it_back() {
     // What it had is there again, once it has recovered itself.
     let takes = async || Ok((append(&client, &streams[dead]).await? == 204).then_some(()));
     wait::until("its stream takes appends", PATIENCE, takes).await.unwrap();
-    for i in 0..3 {
-        let head =
-            three.nodes[i].client().await.unwrap().send(Method::HEAD, &streams[i], &[], "".into()).await;
+    for (i, stream) in streams.iter().enumerate() {
+        let client = three.nodes[i].client().await.unwrap();
+        let head = client.send(Method::HEAD, stream, &[], "".into()).await.unwrap();
         let appended = if i == dead { 2 } else { 31 };
-        assert_eq!(head.unwrap().next(), Some(appended), "{}", streams[i]);
+        assert_eq!(head.next(), Some(appended), "{stream}");
     }
     for mut node in three.nodes {
         assert!(node.terminate(PATIENCE).await.unwrap().success());
