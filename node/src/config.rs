@@ -95,6 +95,8 @@ pub struct ServeConfig {
     pub bootstrap: bool,
     /// Nodes the cluster is meant to have.
     pub cluster_size: u32,
+    /// Nodes that vote in the metadata log, at most: 1, 3 or 5.
+    pub metadata_voters: u32,
     /// Whose cluster this is.
     pub cluster_identity: Option<String>,
     /// Take over the bucket of this cluster.
@@ -253,6 +255,7 @@ fn typed(s: &Sources, s3: S3Env) -> Result<ServeConfig, ConfigError> {
         join,
         bootstrap: s.optional("bootstrap", units::switch)?.unwrap_or(alone),
         cluster_size: narrow(cluster_size),
+        metadata_voters: s.value("metadata-voters", voters)?,
         cluster_identity: s.optional("cluster-identity", |t| units::label(t, 253))?,
         adopt_cluster_uid: s.optional("adopt-cluster-uid", id)?,
         incarnation: s.optional("incarnation", id)?,
@@ -345,6 +348,15 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
 
 fn seeds(text: &str) -> Result<Vec<String>, String> {
     text.split(',').map(str::trim).filter(|t| !t.is_empty()).map(units::host_port).collect()
+}
+
+fn voters(text: &str) -> Result<u32, String> {
+    match text {
+        "1" => Ok(1),
+        "3" => Ok(3),
+        "5" => Ok(5),
+        _ => Err("1, 3 or 5".to_owned()),
+    }
 }
 
 fn routing(text: &str) -> Result<RoutingMode, String> {

@@ -10,10 +10,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use weir_api::{ClusterUid, NodeId, RaftId};
+use weir_api::{ClusterUid, NodeId, Nonce, RaftId};
+
+use crate::clock;
 
 const VERSION: u32 = 1;
 const IDENTITY: &str = "identity.json";
+/// While a new directory joins: what makes its request for a raft id one request, however often it is made.
+const JOINING: &str = "joining";
 
 /// Why the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +119,59 @@ impl DataDir {
         self.replace(IDENTITY, encode(identity).as_bytes())
     }
 
+    /// The nonce under which this directory asks for a raft id: the same until it has one.
+    pub fn joining_nonce(&self) -> Result<Nonce, DataDirError> {
+        let path = self.path.join(JOINING);
+        match std::fs::read_to_string(&path) {
+            // One that does not parse was never used: it is written before it is.
+            Ok(text) => {
+                if let Ok(nonce) = text.trim().parse() {
+                    return Ok(nonce);
+                }
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData) => {}
+            Err(e) => return Err(io_error(&path, e)),
+        }
+        let nonce = clock::random_nonce();
+        self.replace(JOINING, format!("{nonce}\n").as_bytes())?;
+        Ok(nonce)
+    }
+
+    /// Joining is over: the next one, if there ever is one, is another.
+    pub fn joined(&self) -> Result<(), DataDirError> {
+        let path = self.path.join(JOINING);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error(&path, e)),
+            _ => File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(|e| io_error(&self.path, e)),
+        }
+    }
+
+    /// Makes the directory one that has never been in a cluster. A metadata log in it is kept beside, and its new name
+    /// given: nothing reads it any more, but a person may want to.
+    pub fn set_log_aside(&self, raft_id: RaftId) -> Result<Option<PathBuf>, DataDirError> {
+        self.joined()?;
+        let identity = self.path.join(IDENTITY);
+        let log = self.path.join("metadata");
+        let mut aside = self.path.join(format!("metadata.left-{raft_id}"));
+        let mut n = 1;
+        while aside.exists() {
+            n += 1;
+            aside = self.path.join(format!("metadata.left-{raft_id}.{n}"));
+        }
+        // The log first: a directory with an identity and no log is known for what it is, the reverse is not.
+        let moved = log.exists();
+        if moved {
+            std::fs::rename(&log, &aside).map_err(|e| io_error(&log, e))?;
+            File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(|e| io_error(&self.path, e))?;
+        }
+        match std::fs::remove_file(&identity) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(io_error(&identity, e)),
+            _ => {}
+        }
+        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(|e| io_error(&self.path, e))?;
+        Ok(moved.then_some(aside))
+    }
+
     /// Replaces a small file of the directory: temporary file, sync, rename, sync of the folder.
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), DataDirError> {
         let path = self.path.join(name);
@@ -211,6 +268,37 @@ mod tests {
         assert!(matches!(DataDir::open(dir.path()), Err(DataDirError::InUse(_))));
         drop(held);
         assert!(DataDir::open(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn a_directory_asks_under_one_nonce_until_it_has_joined() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let nonce = data.joining_nonce().unwrap();
+        assert_eq!(data.joining_nonce().unwrap(), nonce);
+        data.joined().unwrap();
+        let next = data.joining_nonce().unwrap();
+        assert_ne!(next, nonce);
+        std::fs::write(dir.path().join(JOINING), b"\xff").unwrap();
+        assert_ne!(data.joining_nonce().unwrap(), next);
+    }
+
+    #[test]
+    fn a_log_set_aside_is_kept_and_the_directory_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        for round in 0..3 {
+            data.set_identity(&identity()).unwrap();
+            std::fs::create_dir(dir.path().join("metadata")).unwrap();
+            std::fs::write(data.metadata_log(), [round; 3]).unwrap();
+            let nonce = data.joining_nonce().unwrap();
+            let aside = data.set_log_aside(RaftId(7)).unwrap().unwrap();
+            assert_eq!(std::fs::read(aside.join("log.redb")).unwrap(), [round; 3]);
+            assert_eq!(data.identity().unwrap(), None);
+            assert!(!data.has_metadata_log());
+            assert_ne!(data.joining_nonce().unwrap(), nonce);
+        }
+        assert_eq!(data.set_log_aside(RaftId(7)).unwrap(), None);
     }
 
     #[test]

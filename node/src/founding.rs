@@ -1,8 +1,9 @@
-//! Which cluster this process belongs to: founds one, or finds that directory and bucket belong together.
+//! Which cluster this process belongs to: founds one, joins one, or finds that directory and bucket belong together.
 //!
 //! Invariant (I10): a second log is never founded for a bucket that has a cluster; a directory of one cluster is never
 //! used with the bucket of another; a founding directory stays provisional until it has read its own uid in the
-//! bucket, and until then nobody is served. Pure decision in [`decide`], steps in `run`.
+//! bucket, and until then nobody is served. Pure decision in [`decide`]; founding here, joining in `joining`; the steps'
+//! order in `run`.
 
 use weir_api::{ClusterUid, NodeId, RaftId};
 
@@ -32,8 +33,11 @@ pub enum FoundingError {
     /// The log refused to be founded.
     #[error("the metadata log could not be founded: {0}")]
     Log(ProposeError),
+    /// Another process has founded this cluster in the bucket meanwhile, and this one may join it.
+    #[error("another process has founded cluster {0} in the store meanwhile")]
+    Outrun(ClusterUid),
     /// The node stopped first.
-    #[error("stopped before the cluster was founded")]
+    #[error("stopped before the cluster was founded or joined")]
     Stopped,
 }
 
@@ -46,7 +50,7 @@ impl From<NoAnswer<ClusterFileError>> for FoundingError {
     }
 }
 
-fn unanswered(e: ClusterFileError) -> Result<StoreError, ClusterFileError> {
+pub(crate) fn unanswered(e: ClusterFileError) -> Result<StoreError, ClusterFileError> {
     match e {
         ClusterFileError::Store(e) => Ok(e),
         e @ ClusterFileError::Damaged(_) => Err(e),
@@ -60,6 +64,8 @@ pub struct Wanted {
     pub node: NodeId,
     /// May found a log on an empty directory.
     pub may_found: bool,
+    /// May join through others, whose addresses are known.
+    pub may_join: bool,
     /// The configured identity of the cluster.
     pub identity: Option<String>,
     /// Take over a bucket that belongs to this cluster, by name.
@@ -75,11 +81,14 @@ pub enum Decision {
     Found,
     /// Go on with the directory's cluster; finish its founding if it is provisional.
     Continue(DirIdentity),
+    /// Join the bucket's cluster with this directory, which is new, or whose founding came too late.
+    Join,
 }
 
-/// Decides from what the directory, the bucket and the configuration say.
+/// Decides from what the directory, the bucket and the configuration say. `has_log`: the directory's metadata log is there.
 pub fn decide(
     dir: Option<&DirIdentity>,
+    has_log: bool,
     bucket: Option<&ClusterFile>,
     wanted: &Wanted,
 ) -> Result<Decision, FoundingError> {
@@ -92,6 +101,11 @@ pub fn decide(
             ));
         }
         match bucket {
+            // It holds nothing yet: another founder was faster.
+            Some(bucket) if bucket.uid != dir.cluster && dir.provisional && wanted.may_join => {
+                check_identity(Some(bucket), wanted)?;
+                return Ok(Decision::Join);
+            }
             Some(bucket) if bucket.uid != dir.cluster => {
                 return foreign(format!(
                     "the data directory belongs to cluster {}, the store to cluster {}: use the store or the directory \
@@ -109,25 +123,41 @@ pub fn decide(
             _ => {}
         }
         check_identity(bucket, wanted)?;
-        return Ok(Decision::Continue(dir.clone()));
+        if has_log || dir.provisional {
+            return Ok(Decision::Continue(dir.clone()));
+        }
+        if wanted.may_join {
+            return Ok(Decision::Join);
+        }
+        return foreign(format!(
+            "the data directory belongs to cluster {}, but its metadata/log.redb is missing or empty: the metadata log \
+             was lost, and founding another would lose every stream. Restore the data directory, or, if other nodes of \
+             the cluster are there, name some with --join",
+            dir.cluster
+        ));
+    }
+    if wanted.may_join && (bucket.is_some() || !wanted.may_found) {
+        check_identity(bucket, wanted)?;
+        return Ok(Decision::Join);
     }
     if let Some(bucket) = bucket {
         return foreign(format!(
             "the store belongs to cluster {}, but the data directory has no identity.json, as an empty one has none: point \
-             --data-dir at that cluster's directory, or --store at an empty store",
+             --data-dir at that cluster's directory, name nodes of it with --join, or point --store at an empty store",
             bucket.uid
         ));
     }
     if !wanted.may_found {
         return foreign(
-            "the data directory is empty and this process may not found a cluster: pass --bootstrap to found one"
+            "the data directory is empty and this process may not found a cluster: pass --bootstrap to found one, or \
+             --join with nodes of one"
                 .to_owned(),
         );
     }
     Ok(Decision::Found)
 }
 
-fn check_identity(bucket: Option<&ClusterFile>, wanted: &Wanted) -> Result<(), FoundingError> {
+pub(crate) fn check_identity(bucket: Option<&ClusterFile>, wanted: &Wanted) -> Result<(), FoundingError> {
     let Some(bucket) = bucket else { return Ok(()) };
     match (&bucket.identity, &wanted.identity) {
         (Some(theirs), Some(ours)) if theirs != ours && wanted.adopt != Some(bucket.uid) => {
@@ -141,19 +171,28 @@ fn check_identity(bucket: Option<&ClusterFile>, wanted: &Wanted) -> Result<(), F
     }
 }
 
-/// Reads the bucket, decides, and writes a provisional identity where a cluster is to be founded.
+/// Reads the bucket, decides, and writes a provisional identity where a cluster is to be founded. `None`: join.
 pub async fn begin(
     dir: &DataDir,
     store: &Store,
     wanted: &Wanted,
     tasks: &Tasks,
     readiness: &Readiness,
-) -> Result<DirIdentity, FoundingError> {
+) -> Result<Option<DirIdentity>, FoundingError> {
     let own = dir.identity()?;
     let bucket =
         until_answered(tasks, readiness, async || ClusterFile::read(store).await, unanswered).await?;
-    match decide(own.as_ref(), bucket.as_ref(), wanted)? {
-        Decision::Continue(identity) => Ok(identity),
+    match decide(own.as_ref(), dir.has_metadata_log(), bucket.as_ref(), wanted)? {
+        Decision::Continue(identity) => {
+            dir.joined()?;
+            Ok(Some(identity))
+        }
+        Decision::Join => {
+            if let Some(own) = own {
+                set_aside(dir, own.raft_id)?;
+            }
+            Ok(None)
+        }
         Decision::Found => {
             let identity = DirIdentity {
                 cluster: ClusterUid(clock::random_nonce().0),
@@ -163,9 +202,17 @@ pub async fn begin(
             };
             dir.set_identity(&identity)?;
             fault::point("founding.identity_written");
-            Ok(identity)
+            Ok(Some(identity))
         }
     }
+}
+
+/// Makes the directory a new one, and says so.
+pub fn set_aside(dir: &DataDir, raft_id: RaftId) -> Result<(), FoundingError> {
+    let aside = dir.set_log_aside(raft_id)?;
+    let aside = aside.map_or("there was none".to_owned(), |path| format!("it is kept as {}", path.display()));
+    tracing::warn!(%raft_id, "this directory's metadata log is of no use any more ({aside}): joining anew");
+    Ok(())
 }
 
 /// Founds the log and the bucket of a provisional directory, each step repeatable.
@@ -178,6 +225,16 @@ pub async fn finish(
     tasks: &Tasks,
     readiness: &Readiness,
 ) -> Result<DirIdentity, FoundingError> {
+    if !identity.provisional {
+        let logged = metadata.read(|state| state.cluster.as_ref().map(|cluster| cluster.uid));
+        return match logged {
+            Some(uid) if uid != identity.cluster => Err(FoundingError::Foreign(format!(
+                "the directory says cluster {}, its metadata log says {uid}",
+                identity.cluster
+            ))),
+            _ => Ok(identity),
+        };
+    }
     let found =
         Command::Found { uid: identity.cluster, identity: wanted.identity.clone(), size: wanted.size };
     match metadata.propose_founding(found).await.map_err(FoundingError::Log)? {
@@ -189,22 +246,23 @@ pub async fn finish(
             )));
         }
     }
-    if identity.provisional {
-        fault::point("founding.log_founded");
-        let ours = ClusterFile::new(identity.cluster, wanted.identity.clone());
-        let write_and_read = async || ours.write_and_read(store).await;
-        let read = until_answered(tasks, readiness, write_and_read, unanswered).await?;
-        if read.uid != identity.cluster {
-            return Err(FoundingError::Foreign(format!(
-                "another process has founded cluster {} in this store meanwhile: remove this data directory, which \
-                 holds nothing yet, and join that cluster",
-                read.uid
-            )));
-        }
-        fault::point("founding.bucket_written");
-        identity.provisional = false;
-        dir.set_identity(&identity)?;
+    fault::point("founding.log_founded");
+    let ours = ClusterFile::new(identity.cluster, wanted.identity.clone());
+    let write_and_read = async || ours.write_and_read(store).await;
+    let read = until_answered(tasks, readiness, write_and_read, unanswered).await?;
+    if read.uid != identity.cluster && wanted.may_join {
+        return Err(FoundingError::Outrun(read.uid));
     }
+    if read.uid != identity.cluster {
+        return Err(FoundingError::Foreign(format!(
+            "another process has founded cluster {} in this store meanwhile: remove this data directory, which \
+             holds nothing yet, and join that cluster",
+            read.uid
+        )));
+    }
+    fault::point("founding.bucket_written");
+    identity.provisional = false;
+    dir.set_identity(&identity)?;
     Ok(identity)
 }
 
@@ -226,7 +284,14 @@ mod tests {
     }
 
     fn wanted() -> Wanted {
-        Wanted { node: "node-0".parse().unwrap(), may_found: true, identity: None, adopt: None, size: 1 }
+        Wanted {
+            node: "node-0".parse().unwrap(),
+            may_found: true,
+            may_join: false,
+            identity: None,
+            adopt: None,
+            size: 1,
+        }
     }
 
     fn refusal(r: Result<Decision, FoundingError>) -> String {
@@ -235,26 +300,26 @@ mod tests {
 
     #[test]
     fn an_empty_directory_and_an_empty_bucket_found_a_cluster_if_told_so() {
-        assert_eq!(decide(None, None, &wanted()).unwrap(), Decision::Found);
+        assert_eq!(decide(None, false, None, &wanted()).unwrap(), Decision::Found);
         let not_told = Wanted { may_found: false, ..wanted() };
-        assert!(refusal(decide(None, None, &not_told)).contains("--bootstrap"));
+        assert!(refusal(decide(None, false, None, &not_told)).contains("--bootstrap"));
     }
 
     #[test]
     fn a_used_directory_goes_on_with_its_own_bucket() {
         let d = dir(1, false);
-        assert_eq!(decide(Some(&d), Some(&bucket(1, None)), &wanted()).unwrap(), Decision::Continue(d));
+        assert_eq!(decide(Some(&d), true, Some(&bucket(1, None)), &wanted()).unwrap(), Decision::Continue(d));
     }
 
     #[test]
     fn a_provisional_directory_goes_on_before_the_bucket_is_written() {
         let d = dir(1, true);
-        assert_eq!(decide(Some(&d), None, &wanted()).unwrap(), Decision::Continue(d));
+        assert_eq!(decide(Some(&d), false, None, &wanted()).unwrap(), Decision::Continue(d));
     }
 
     #[test]
     fn what_does_not_belong_together_is_refused_by_name() {
-        let of = |d: Option<&DirIdentity>, b: Option<&ClusterFile>| refusal(decide(d, b, &wanted()));
+        let of = |d: Option<&DirIdentity>, b: Option<&ClusterFile>| refusal(decide(d, true, b, &wanted()));
         assert!(of(Some(&dir(1, false)), Some(&bucket(2, None))).contains("belongs to cluster"));
         assert!(of(Some(&dir(1, true)), Some(&bucket(2, None))).contains("belongs to cluster"));
         assert!(of(Some(&dir(1, false)), None).contains("no cluster.json"));
@@ -267,8 +332,44 @@ mod tests {
     fn another_identity_is_refused_unless_the_bucket_is_adopted_by_name() {
         let mine = Wanted { identity: Some("mine".into()), ..wanted() };
         let theirs = bucket(1, Some("theirs"));
-        assert!(refusal(decide(Some(&dir(1, false)), Some(&theirs), &mine)).contains("--adopt-cluster-uid"));
+        assert!(
+            refusal(decide(Some(&dir(1, false)), true, Some(&theirs), &mine)).contains("--adopt-cluster-uid")
+        );
         let adopting = Wanted { adopt: Some(ClusterUid(1)), ..mine };
-        assert!(decide(Some(&dir(1, false)), Some(&theirs), &adopting).is_ok());
+        assert!(decide(Some(&dir(1, false)), true, Some(&theirs), &adopting).is_ok());
+    }
+
+    #[test]
+    fn who_may_join_joins_what_is_there_and_founds_only_what_is_not() {
+        let join = Wanted { may_join: true, may_found: false, ..wanted() };
+        let both = Wanted { may_join: true, ..wanted() };
+        assert_eq!(decide(None, false, Some(&bucket(1, None)), &join).unwrap(), Decision::Join);
+        assert_eq!(decide(None, false, Some(&bucket(1, None)), &both).unwrap(), Decision::Join);
+        // The founder is not there yet: it is waited for.
+        assert_eq!(decide(None, false, None, &join).unwrap(), Decision::Join);
+        assert_eq!(decide(None, false, None, &both).unwrap(), Decision::Found);
+        let theirs = Wanted { identity: Some("mine".into()), ..join };
+        assert!(refusal(decide(None, false, Some(&bucket(1, Some("theirs"))), &theirs)).contains("identity"));
+    }
+
+    #[test]
+    fn a_founder_that_came_too_late_joins() {
+        let late = dir(1, true);
+        let both = Wanted { may_join: true, ..wanted() };
+        assert_eq!(decide(Some(&late), true, Some(&bucket(2, None)), &both).unwrap(), Decision::Join);
+        let used = dir(1, false);
+        assert!(
+            refusal(decide(Some(&used), true, Some(&bucket(2, None)), &both)).contains("belongs to cluster")
+        );
+    }
+
+    #[test]
+    fn a_lost_log_is_replaced_only_by_others() {
+        let used = dir(1, false);
+        let own = bucket(1, None);
+        assert!(refusal(decide(Some(&used), false, Some(&own), &wanted())).contains("--join"));
+        let join = Wanted { may_join: true, ..wanted() };
+        assert_eq!(decide(Some(&used), false, Some(&own), &join).unwrap(), Decision::Join);
+        assert_eq!(decide(Some(&used), true, Some(&own), &join).unwrap(), Decision::Continue(used));
     }
 }

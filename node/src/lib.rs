@@ -3,11 +3,13 @@
 //! Arrows point down; a module imports only from those below it:
 //!
 //! ```text
-//! main → cli → {client, run} → {http, admin} → {streams, session} → storage → metadata → {clock, net, tasks, weir_api}
+//! main → cli → {client, run} → {http, admin} → {streams, session} → storage → metadata → peers
+//!      → {clock, net, tasks, weir_api}
 //! ```
 //!
-//! `client` needs only names of streams and the doors, `bench` only the doors. `founding`, `data_dir` and `readiness`
-//! belong to `run`; every part may set a readiness reason or pass a `fault` point.
+//! `client` needs only names of streams and the doors, `bench` only the doors. `founding`, `joining`, `data_dir` and
+//! `readiness` belong to `run`; every part may set a readiness reason or pass a `fault` point. `tokens` is read by `admin`
+//! and `peers`.
 //! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
 //! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
 
@@ -21,12 +23,15 @@ pub mod data_dir;
 pub mod fault;
 pub mod founding;
 pub mod http;
+pub mod joining;
 pub mod metadata;
 pub mod metrics;
 pub mod net;
+pub mod peers;
 pub mod readiness;
 pub mod run;
 pub mod session;
 pub mod storage;
 pub mod streams;
 pub mod tasks;
+pub mod tokens;

@@ -1,7 +1,8 @@
 //! Builds the parts, binds listeners, spawns every task in one set, orders shutdown.
 //!
 //! Invariant: nobody is served before the session is registered and the WAL is open; at the end appends in flight are
-//! answered first, then streams are flushed and released, then the session ends, then the log stops. Each step of a
+//! answered first, then streams are flushed and released, then the session ends, then leadership goes to another, then
+//! the log stops. Each step of a
 //! shutdown is bounded; what a step could not do, the next start recovers. Called by `cli::serve` and by tests.
 
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use crate::founding::FoundingError;
 use crate::http::HttpLimits;
 use crate::metadata::{Metadata, ProposeError};
 use crate::net::{self, TcpListener};
+use crate::peers::{self, Peers};
 use crate::readiness::Readiness;
 use crate::session::{self, SessionError};
 use crate::storage::skips::Skips;
@@ -29,6 +31,7 @@ use crate::storage::store::Store;
 use crate::storage::wal::WalLimits;
 use crate::streams::{self, Streams};
 use crate::tasks::Tasks;
+use crate::tokens::Tokens;
 
 mod start;
 
@@ -105,6 +108,11 @@ pub struct Doors {
     pub store: Option<Store>,
 }
 
+/// How often this cluster was restored from its bucket: never yet.
+const GENERATION: u64 = 0;
+/// A leader that stops looks for a successor for this long.
+const HAND_OVER: Duration = Duration::from_secs(4);
+
 struct Listeners {
     client: TcpListener,
     peer: TcpListener,
@@ -180,7 +188,10 @@ impl Node {
     pub async fn start(config: ServeConfig, doors: Doors, tasks: Tasks) -> Result<Self, RunError> {
         let Doors { clock, store } = doors;
         let readiness = Readiness::new(clock.clone());
-        let common = Common { config, clock, tasks, readiness };
+        let tokens = config.admin_token_file.clone().map(Tokens::open).transpose();
+        let tokens = tokens.map_err(|why| ConfigError::Together(format!("--admin-token-file: {why}")))?;
+        let peers = Peers::new(config.node_id.clone(), GENERATION, tokens, &tasks);
+        let common = Common { config, clock, tasks, readiness, peers };
         let dir = DataDir::open(&common.config.data_dir)?;
         let listeners = bind(&common.config).await?;
         let addresses = listeners.addresses()?;
@@ -191,7 +202,9 @@ impl Node {
         admin::serve(listeners.admin, config, admin_slot.clone(), readiness.clone(), tasks)?;
         dir.replace("addresses.json", &serde_json::to_vec(&addresses).map_err(anyhow::Error::from)?)?;
 
-        let member = Member::find(&common, &dir, store).await?;
+        // Nobody is answered before it is known whose node this is.
+        common.tasks.spawn_vital("peers", peers::serve(listeners.peer, common.peers.clone()));
+        let member = Member::find(&common, &dir, store, addresses).await?;
         let life = Life::begin(&common, &dir, &member, addresses).await?;
         let session = life.session.clone();
         let (metadata, leaving) = (member.metadata.clone(), life.leaving.clone());
@@ -203,7 +216,7 @@ impl Node {
         admin_slot.fill_with(admin_sources(&metadata, &streams, skips));
         admin_slot.watch(metadata.clone(), streams.clone(), reader);
         let (http_stop, http_done) = serve_clients(&common, listeners.client, &streams, &admin_slot);
-        serve_peers(listeners.peer, &common.tasks);
+        watch_membership(&common, &metadata);
         let Common { readiness, tasks, .. } = common;
         readiness.clear("starting");
         tracing::info!(client = %addresses.client, admin = %addresses.admin, %session, "serving");
@@ -249,6 +262,12 @@ impl Node {
                     Err(e) => tracing::warn!(error = %e, "session not ended; the next start recovers it"),
                 },
                 Err(why) => tracing::warn!(why, "not drained; the next start recovers it"),
+            }
+            if let Err(why) = metadata.hand_over(HAND_OVER.min(grace / 4)).await {
+                tracing::warn!(
+                    why,
+                    "the leadership of the metadata log is not handed over; the others elect"
+                );
             }
             metadata.stop().await;
         };
@@ -388,18 +407,28 @@ fn watch_seal(tasks: &Tasks, streams: Streams, data_dir: PathBuf) {
     });
 }
 
-/// A cluster of one has no peers: the port is held so that a second node here fails at once, and whoever asks is told.
-fn serve_peers(listener: TcpListener, tasks: &Tasks) {
-    let stopping = tasks.stopping().clone();
-    tasks.spawn(async move {
-        loop {
-            tokio::select! {
-                () = stopping.cancelled() => return,
-                accepted = listener.accept() => if let Ok((connection, from)) = accepted {
-                    tracing::debug!(%from, "a peer connected to a cluster of one");
-                    drop(connection);
-                },
+/// Tells `/readyz` while the cluster is forming, and ends the process if its directory has left the log.
+fn watch_membership(common: &Common, metadata: &Metadata) {
+    let (stopping, failing) = (common.tasks.stopping().clone(), common.tasks.clone());
+    let left = metadata.clone();
+    common.tasks.spawn(async move {
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            left = left.left() => {
+                failing.fail(format!("{left}: start the process again, which sets the log aside and joins anew"));
             }
         }
+    });
+    let (stopping, readiness, forming) =
+        (common.tasks.stopping().clone(), common.readiness.clone(), metadata.clone());
+    common.tasks.spawn(async move {
+        while let Some(why) = forming.unformed() {
+            readiness.set("forming", why);
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = tokio::time::sleep(Duration::from_millis(100)) => {}
+            }
+        }
+        readiness.clear("forming");
     });
 }

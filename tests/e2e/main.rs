@@ -9,6 +9,7 @@
 )]
 
 mod cli;
+mod cluster;
 mod disk;
 mod expiry;
 mod identity;

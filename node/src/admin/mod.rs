@@ -4,7 +4,6 @@
 //! that) and only requests that name an address are answered, so that no web page can reach it by a name of its own.
 //! Reads the view, proposes commands, decides nothing. Started by `run`.
 
-mod auth;
 mod health;
 mod metrics;
 mod nodes;
@@ -38,7 +37,7 @@ use crate::storage::reader::SegmentReader;
 use crate::storage::skips::Skips;
 use crate::streams::Streams;
 use crate::tasks::Tasks;
-use auth::Tokens;
+use crate::tokens::Tokens;
 use problem::Error;
 use route::{Endpoint, route};
 

@@ -55,6 +55,15 @@ pub(super) enum Error {
     Refused(String),
 }
 
+impl From<crate::tokens::Denied> for Error {
+    fn from(denied: crate::tokens::Denied) -> Self {
+        match denied {
+            crate::tokens::Denied::Unauthorized => Self::Unauthorized,
+            crate::tokens::Denied::File(why) => Self::Tokens(why),
+        }
+    }
+}
+
 impl Error {
     /// Status, code, title.
     fn kind(&self) -> (StatusCode, &'static str, &'static str) {

@@ -5,10 +5,8 @@ use crate::config::{self, SettingArgs};
 use crate::run::{self, RunError};
 
 pub(super) fn run(settings: &SettingArgs) -> ExitCode {
-    let loaded = config::load(settings, &config::process_environment)
-        .and_then(|l| l.config.served_by_this_release().map(|()| l.config));
-    let config = match loaded {
-        Ok(c) => c,
+    let config = match config::load(settings, &config::process_environment) {
+        Ok(loaded) => loaded.config,
         Err(e) => return complain(&e.to_string(), ExitCode::Usage),
     };
     logging::start(&config.log);

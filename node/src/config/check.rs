@@ -1,6 +1,6 @@
-//! Checks that concern several settings at once, and the one place that says what this release cannot serve yet.
+//! Checks that concern several settings at once.
 //!
-//! Invariant: pure. Used by `super::load` and, for [`ServeConfig::served_by_this_release`], by `weir serve`.
+//! Invariant: pure. Used by `super::load`.
 
 use super::sources::Sources;
 use super::units::{show_duration, show_size};
@@ -78,9 +78,21 @@ fn addresses(c: &ServeConfig, s: &Sources) -> Result<(), ConfigError> {
             c.admin_listen
         ));
     }
-    if c.cluster_size == 1 && c.join.is_empty() {
-        return Ok(());
+    if c.cluster_size > 1 || !c.join.is_empty() {
+        advertised(c)?;
     }
+    if c.admin_token_file.is_none() && !c.peer_listen.ip().is_loopback() {
+        return no(format!(
+            "{}: {} is not a loopback address; that needs --admin-token-file, the secret that nodes show each other, \
+             because whoever reaches this listener may change the cluster",
+            s.origin("peer-listen"),
+            c.peer_listen
+        ));
+    }
+    Ok(())
+}
+
+fn advertised(c: &ServeConfig) -> Result<(), ConfigError> {
     for (name, address, given) in [
         ("advertise-url", c.listen, c.advertise_url.is_some()),
         ("peer-advertise", c.peer_listen, c.peer_advertise.is_some()),
@@ -103,12 +115,12 @@ fn cluster(c: &ServeConfig, s: &Sources) -> Result<(), ConfigError> {
             c.cluster_size
         ));
     }
-    if c.cluster_size > 1 && matches!(c.store, StoreUrl::File(_)) && s.get("store").is_none() {
-        return no(format!(
-            "{}: {} nodes need a --store that all of them share",
-            s.origin("cluster-size"),
-            c.cluster_size
-        ));
+    let several = if c.join.is_empty() { "cluster-size" } else { "join" };
+    if (c.cluster_size > 1 || !c.join.is_empty())
+        && matches!(c.store, StoreUrl::File(_))
+        && s.get("store").is_none()
+    {
+        return no(format!("{}: several nodes need a --store that all of them share", s.origin(several)));
     }
     if c.adopt_cluster_uid.is_some() && c.cluster_identity.is_none() {
         return no(format!(
@@ -117,16 +129,4 @@ fn cluster(c: &ServeConfig, s: &Sources) -> Result<(), ConfigError> {
         ));
     }
     Ok(())
-}
-
-impl ServeConfig {
-    /// What the settings may say but this release does not do yet.
-    pub fn served_by_this_release(&self) -> Result<(), ConfigError> {
-        if self.join.is_empty() && self.cluster_size == 1 {
-            return Ok(());
-        }
-        no("--join and a --cluster-size above 1: clusters of several nodes come with a later release; this one serves \
-            a cluster of one"
-            .to_owned())
-    }
 }

@@ -93,7 +93,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Tells this holder of the node id from the one before it; on Kubernetes the pod's UID"),
 
     row(ADDRESSES, "listen", "IP:PORT", Text, Is("127.0.0.1:4437"), "Where clients connect. Port 0 picks a free one"),
-    row(ADDRESSES, "peer-listen", "IP:PORT", Text, Is("127.0.0.1:4438"), "Where other nodes connect"),
+    row(ADDRESSES, "peer-listen", "IP:PORT", Text, Is("127.0.0.1:4438"), "Where other nodes connect. Beyond loopback only with --admin-token-file: nodes show each other its first token"),
     row(ADDRESSES, "admin-listen", "IP:PORT", Text, Is("127.0.0.1:9090"),
         "Where health, metrics and the admin API are. Beyond loopback only with --admin-token-file"),
     row(ADDRESSES, "advertise-url", "URL", Text, Follows("http://<listen>"),
@@ -110,6 +110,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Found a cluster if the data directory is empty; has no effect on a used one. Exactly one node may say so, once"),
     row(CLUSTER, "cluster-size", "N", Number, Is("1"),
         "Nodes the cluster is meant to have, 1 to 1000: a new cluster takes no writes before its voters are together"),
+    row(CLUSTER, "metadata-voters", "N", Number, Is("3"),
+        "Nodes that vote in the metadata log, at most: 1, 3 or 5. The same at every node"),
     row(CLUSTER, "cluster-identity", "TEXT", Text, Unset("not checked"),
         "Whose cluster this is, up to 253 printable characters; recorded in the bucket when the cluster is founded. \
          A node of another identity refuses to start"),

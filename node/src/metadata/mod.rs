@@ -1,13 +1,17 @@
 //! The metadata log's handle and the pure state machine behind it.
 //!
 //! Invariant: everyone else sees this handle, never the engine: *propose*, *read the view*, *wait for an index*, *read
-//! index*. A proposer has its answer only after this node's view holds the result. If the log fails, the node fails.
+//! index*, on any node, whoever leads. A proposer has its answer only after this node's view holds the result. If the log
+//! fails, the node fails.
 //! `run` starts and stops it; session, streams, storage and admin propose and read.
 
+mod announce;
 pub mod apply;
 pub mod codec;
 pub mod command;
 pub mod consistency;
+mod forward;
+mod handover;
 pub mod limits;
 pub mod placement;
 mod proposer;
@@ -16,6 +20,7 @@ mod raft;
 mod reads;
 mod requests;
 pub mod state;
+mod tend;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,21 +33,26 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use weir_api::{RaftId, SessionId};
 
+use self::announce::Announcer;
+pub use self::announce::{Joined, LeftLog, join};
 use self::command::{Answer, Command, Refusal};
+use self::forward::Leader;
 pub use self::proposer::COMMAND_MAX;
 use self::proposer::{Ask, Proposer};
 use self::raft::Log;
-use self::reads::ReadAsk;
+pub use self::raft::MemberStatus;
+use self::reads::{ReadAsk, Reads};
 use self::requests::Requests;
 use self::state::State;
 use crate::clock::Clock;
+use crate::peers::Peers;
 use crate::tasks::Tasks;
 
 /// Commands that may wait for their answers, and reads for their index.
 const WAITING: usize = 8192;
 
 /// What the log is started with.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MetadataConfig {
     /// Holds `log.redb` and `snapshots/`. Made if missing.
     pub dir: PathBuf,
@@ -50,8 +60,18 @@ pub struct MetadataConfig {
     pub raft_id: RaftId,
     /// Founds a log of one voter if the folder is empty; ignored on a used one.
     pub found: bool,
-    /// Where other members reach this one, as the founding membership says it.
+    /// The other nodes. `None`: there are none, and never will be.
+    pub peers: Option<Peers>,
+    /// Where other members reach this one.
     pub peer_address: String,
+    /// Addresses at which other members may be found.
+    pub seeds: Vec<String>,
+    /// How many members should vote, at most.
+    pub voters: u32,
+    /// Silence after which a voter gives its vote to another.
+    pub voter_timeout: Duration,
+    /// How often a leader looks after the members.
+    pub tend_every: Duration,
     /// A snapshot is taken once this many bytes of log were applied since the last.
     pub snapshot_log_bytes: u64,
     /// Bytes of recent entries kept in memory and, behind a snapshot, on disk.
@@ -71,11 +91,16 @@ impl MetadataConfig {
             dir: dir.into(),
             raft_id,
             found,
+            peers: None,
             peer_address: String::new(),
+            seeds: Vec::new(),
+            voters: 3,
+            voter_timeout: Duration::from_secs(600),
+            tend_every: Duration::from_millis(500),
             snapshot_log_bytes: 16 << 20,
             log_cache_bytes: 8 << 20,
-            heartbeat: Duration::from_millis(200),
-            election_timeout: (Duration::from_millis(700), Duration::from_millis(1400)),
+            heartbeat: Duration::from_millis(250),
+            election_timeout: (Duration::from_millis(800), Duration::from_millis(1500)),
             leader_wait: Duration::from_secs(5),
         }
     }
@@ -140,6 +165,12 @@ pub struct Leadership {
     pub me: bool,
 }
 
+impl Leadership {
+    fn is_known(&self) -> bool {
+        self.me || self.leader.is_some()
+    }
+}
+
 /// Numbers about the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogStats {
@@ -174,6 +205,10 @@ struct Shared {
     waiting: Arc<Semaphore>,
     requests: Arc<Mutex<Requests>>,
     leadership: watch::Receiver<Leadership>,
+    peers: Option<Peers>,
+    voters: usize,
+    /// The others say that this directory's raft id has left the log.
+    left: watch::Receiver<bool>,
     closing: CancellationToken,
     stopped: CancellationToken,
     leader_wait: Duration,
@@ -203,6 +238,7 @@ impl Metadata {
         let (reads, read) = mpsc::channel(WAITING);
         let (leads, leadership) = watch::channel(log.leadership());
         let closing = tasks.stopping().child_token();
+        let (leaving, left) = watch::channel(false);
         let shared = Arc::new(Shared {
             log: log.clone(),
             asks,
@@ -210,6 +246,9 @@ impl Metadata {
             waiting: Arc::new(Semaphore::new(WAITING)),
             requests: Arc::default(),
             leadership: leadership.clone(),
+            peers: cfg.peers.clone(),
+            voters: usize::try_from(cfg.voters).unwrap_or(usize::MAX),
+            left,
             closing: closing.clone(),
             stopped: CancellationToken::new(),
             leader_wait: cfg.leader_wait,
@@ -218,20 +257,41 @@ impl Metadata {
         let drained = CancellationToken::new();
         let proposer = Proposer {
             log: log.clone(),
+            peers: cfg.peers.clone(),
             requests: shared.requests.clone(),
             clock: clock.clone(),
             tasks: tasks.clone(),
             asks: asked,
-            leadership,
+            leadership: leadership.clone(),
+            leader_wait: cfg.leader_wait,
             closing: closing.clone(),
             drained: drained.clone(),
         };
         vital(tasks, "metadata-proposer", proposer.run());
-        vital(tasks, "metadata-reads", reads::run(log.clone(), read, closing.clone()));
-        let (stopped, all) = (shared.stopped.clone(), tasks.clone());
+        let reads = Reads { log: log.clone(), peers: cfg.peers.clone(), leadership: leadership.clone() };
+        vital(tasks, "metadata-reads", reads.run(read, closing.clone()));
+        let this = Self { shared: shared.clone() };
+        if let Some(peers) = cfg.peers.clone() {
+            let leader = Leader {
+                log: log.clone(),
+                clock: clock.clone(),
+                leadership: leadership.clone(),
+                reads: shared.reads.clone(),
+            };
+            leader.answer(&peers);
+            let asking = announce::answer(&this, &peers);
+            let announcer = Announcer { metadata: this.clone(), peers, cfg: cfg.clone(), left: leaving };
+            vital(tasks, "metadata-announce", announcer.run(closing.clone()));
+            vital(tasks, "metadata-members", tend::run(this.clone(), cfg, asking, closing.clone()));
+        }
+        let (stopped, all, peers) = (shared.stopped.clone(), tasks.clone(), shared.peers.clone());
         tasks.spawn_vital("metadata-log", async move {
             let tended = log.tend(&leads, &drained).await;
             closing.cancel();
+            if let Some(peers) = peers {
+                peers.forget(&forward::CALLS);
+                peers.forget(&announce::CALLS);
+            }
             log.stop().await;
             leads.send_replace(Leadership::default());
             stopped.cancel();
@@ -239,7 +299,7 @@ impl Metadata {
             all.stopping().cancelled().await;
             Ok(())
         });
-        Ok(Self { shared })
+        Ok(this)
     }
 
     /// Looks at the view, under a lock that apply waits for: be short. Scans take a [`Self::snapshot`].
@@ -273,6 +333,12 @@ impl Metadata {
     pub async fn propose(&self, command: Command) -> Result<Answer, ProposeError> {
         if let Err(why) = self.shared.requests.lock().check() {
             return Err(why.into());
+        }
+        // All that clients write is in a stream that somebody created.
+        if matches!(command, Command::Create { .. } | Command::Fork { .. })
+            && let Some(why) = self.unformed()
+        {
+            return Err(ProposeError::Unavailable(why));
         }
         self.ask(command, false).await
     }
@@ -313,7 +379,8 @@ impl Metadata {
     pub async fn read_index(&self, deadline: Duration) -> Result<u64, ProposeError> {
         let unavailable = |why: &str| ProposeError::Unavailable(why.to_owned());
         let (reply, index) = oneshot::channel();
-        self.shared.reads.try_send(reply).map_err(|e| unavailable(&format!("read index: {e}")))?;
+        let ask = ReadAsk { reply, of_peer: false };
+        self.shared.reads.try_send(ask).map_err(|e| unavailable(&format!("read index: {e}")))?;
         let read = async {
             let index = index.await.map_err(|_gone| unavailable("the metadata log has stopped"))?;
             let index = index.map_err(|why| unavailable(&why))?;
@@ -330,6 +397,55 @@ impl Metadata {
     /// Who leads.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.shared.leadership.clone()
+    }
+
+    /// The leader and where its peer listener is, as far as this node knows.
+    pub fn leader_address(&self) -> Option<(RaftId, String)> {
+        let leader = self.shared.leadership.borrow().leader?;
+        self.shared.log.address_of(leader.0).map(|address| (leader, address))
+    }
+
+    /// Who takes part in the log.
+    pub fn members(&self) -> Vec<MemberStatus> {
+        self.shared.log.members()
+    }
+
+    /// Why the cluster takes no client's writes yet: it was configured for several nodes, and its voters were never all
+    /// together. `None` once they were; a stream shows that.
+    pub fn unformed(&self) -> Option<String> {
+        let size = self.read(|state| match state.next.stream {
+            1 => state.cluster.as_ref().map(|cluster| cluster.size),
+            _ => None,
+        })?;
+        let wanted = raft::membership::voter_target(self.shared.voters, size as usize);
+        let voters = self.members().iter().filter(|m| m.voter).count();
+        (voters < wanted).then(|| {
+            format!(
+                "the cluster is forming: {voters} of the {wanted} voters that its {size} nodes need are there"
+            )
+        })
+    }
+
+    /// Waits until this node takes part in the log and hears its leader, or is told that it must not.
+    pub async fn settled(&self) -> Result<(), LeftLog> {
+        announce::settled(self).await
+    }
+
+    /// Resolves when the others say that this directory's raft id has left the log for good.
+    pub async fn left(&self) -> LeftLog {
+        let mut left = self.shared.left.clone();
+        let told = left.wait_for(|left| *left).await.is_ok();
+        if !told {
+            // The log has stopped.
+            std::future::pending::<()>().await;
+        }
+        LeftLog(RaftId(self.shared.log.me()))
+    }
+
+    /// Gives the leadership to a voter that has all of the log, if this node leads and there is one; within `deadline`.
+    /// Nothing enters the log at this node meanwhile.
+    pub async fn hand_over(&self, deadline: Duration) -> Result<(), String> {
+        handover::hand_over(self, deadline).await
     }
 
     /// Numbers for metrics and readiness.

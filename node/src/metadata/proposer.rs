@@ -3,7 +3,8 @@
 //! Invariant: a command either never entered the log (`Unavailable`), or is followed until its outcome is definite: an
 //! entry whose fate is unknown is submitted again with the same request numbers, which apply recognises (I9). Who takes
 //! a waiting command first decides: the proposer, and it enters, or its caller, whose patience ended. A number is given
-//! only when a command enters. The number of waiting commands is bounded by permits.
+//! only when a command enters. The number of waiting commands is bounded by permits. Where another node leads, the entry
+//! is sent to it, and its answer counts once this node's own view holds it.
 //!
 //! One task, one entry at a time: openraft writes one entry after the other, so a second one under way would only make
 //! both smaller. Run by `metadata`.
@@ -17,18 +18,20 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::command::{Answer, Batch, Command, Envelope, Outcome, Refusal, RequestId};
+use super::forward::{self, Failed};
 use super::raft::{Log, SubmitError};
 use super::requests::{NoNumber, Requests};
 use super::{Leadership, ProposeError, codec};
 use crate::clock::Clock;
+use crate::peers::Peers;
 use crate::tasks::Tasks;
 
 /// An encoded command is at most this long.
 pub const COMMAND_MAX: usize = 256 << 10;
 /// The commands of one entry are at most this long together, so that replicating one never starves a heartbeat.
-const ENTRY_MAX: usize = 1 << 20;
+pub(super) const ENTRY_MAX: usize = 1 << 20;
 /// Commands of one entry: bounds how long apply holds the view's lock.
-const ENTRY_COMMANDS: usize = 1024;
+pub(super) const ENTRY_COMMANDS: usize = 1024;
 /// What an envelope adds to a command at most: session, two numbers, and a few bytes of framing.
 const ENVELOPE: usize = 128;
 /// The longest wait for proposers that were answered a moment ago and are likely to come back.
@@ -74,11 +77,15 @@ pub(super) fn size(command: &Command) -> usize {
 /// The task.
 pub(super) struct Proposer {
     pub(super) log: Log,
+    /// `None`: there are no others.
+    pub(super) peers: Option<Peers>,
     pub(super) requests: Arc<Mutex<Requests>>,
     pub(super) clock: Clock,
     pub(super) tasks: Tasks,
     pub(super) asks: mpsc::Receiver<Ask>,
     pub(super) leadership: watch::Receiver<Leadership>,
+    /// How long an entry that surely did not enter is tried.
+    pub(super) leader_wait: Duration,
     /// Cancelled when nothing more may enter.
     pub(super) closing: CancellationToken,
     /// Cancelled by the proposer once nothing is under way any more.
@@ -105,6 +112,13 @@ impl Waiter {
 struct Group {
     batch: Batch,
     waiters: Vec<Waiter>,
+}
+
+/// Why an attempt has no outcomes.
+enum Attempt {
+    Failed(Failed),
+    /// The log or the node has stopped.
+    Stopped,
 }
 
 /// What did not fit into the last entry, and how that one went.
@@ -137,7 +151,7 @@ impl Proposer {
         self.drained.cancel();
     }
 
-    /// What waits, as far as it fits into one entry, once this node leads; `None` when closing.
+    /// What waits, as far as it fits into one entry, once somebody leads; `None` when closing.
     async fn collect(&mut self, pace: &mut Pace) -> Option<Vec<Ask>> {
         if pace.next.is_none() {
             pace.next = tokio::select! {
@@ -150,7 +164,7 @@ impl Proposer {
             biased;
             () = self.closing.cancelled() => return None,
             // The watch ends with the log, and `closing` then comes first.
-            leads = self.leadership.wait_for(|l| l.me) => drop(leads.ok()?),
+            leads = self.leadership.wait_for(Leadership::is_known) => drop(leads.ok()?),
         }
         let patience = self.clock.monotonic() + LINGER.min(pace.took / 8);
         let mut group = Vec::new();
@@ -198,47 +212,128 @@ impl Proposer {
 
     /// Submits an entry until its outcome is known, or cannot be known any more.
     async fn see_through(&mut self, mut group: Group) {
+        let began = self.clock.monotonic();
+        let mut entered = false;
         loop {
-            group.batch.time_ms = self.clock.wall_ms();
-            match self.attempt(&group.batch).await {
+            let why = match self.attempt(&mut group.batch).await {
                 Ok(outcomes) => return self.settle(group.waiters, outcomes),
-                Err(SubmitError::NotLeading) if self.leads_again().await => {}
-                Err(SubmitError::NotLeading | SubmitError::Stopped) => break,
+                Err(Attempt::Failed(Failed::NotEntered(why))) => why,
+                Err(Attempt::Failed(Failed::Perhaps(why))) => {
+                    tracing::debug!("a metadata entry of unknown fate is proposed again: {why}");
+                    entered = true;
+                    why
+                }
+                Err(Attempt::Stopped) => {
+                    entered = true;
+                    break;
+                }
+            };
+            if !entered && began.elapsed() >= self.leader_wait {
+                return self.withdraw(group.waiters, &why);
+            }
+            if !self.may_try_again().await {
+                break;
             }
         }
-        for waiter in group.waiters {
-            waiter.answer(Err(ProposeError::Unknown));
+        match entered {
+            false => self.withdraw(group.waiters, "the node stops"),
+            true => group.waiters.into_iter().for_each(|waiter| waiter.answer(Err(ProposeError::Unknown))),
         }
     }
 
-    async fn attempt(&self, batch: &Batch) -> Result<Vec<Outcome>, SubmitError> {
-        let submitted = self.log.submit(codec::encode_batch(batch)).await?;
-        let late = async {
-            self.closing.cancelled().await;
-            tokio::time::sleep(FINISH).await;
+    /// One attempt, here or at the node that leads.
+    async fn attempt(&mut self, batch: &mut Batch) -> Result<Vec<Outcome>, Attempt> {
+        let not_entered = |why: &str| Attempt::Failed(Failed::NotEntered(why.to_owned()));
+        // What is news after this ends the wait for a leader that is none any more.
+        let now = *self.leadership.borrow_and_update();
+        match (now.leader, self.peers.clone()) {
+            _ if now.me && self.log.is_yielding() => Err(not_entered("the leader hands over")),
+            _ if now.me => {
+                batch.time_ms = forward::stamp(&self.log, &self.clock);
+                self.attempt_here(batch).await
+            }
+            (Some(leader), Some(peers)) => {
+                batch.time_ms = 0;
+                self.attempt_there(&peers, leader.0, batch).await
+            }
+            (Some(_), None) | (None, _) => Err(not_entered("the metadata log has no leader")),
+        }
+    }
+
+    async fn attempt_here(&self, batch: &Batch) -> Result<Vec<Outcome>, Attempt> {
+        let perhaps = |e: SubmitError| match e {
+            SubmitError::NotLeading => {
+                Attempt::Failed(Failed::Perhaps("this node has lost the leadership".to_owned()))
+            }
+            SubmitError::Stopped => Attempt::Stopped,
+        };
+        let submitted = self.log.submit(codec::encode_batch(batch)).await.map_err(perhaps)?;
+        tokio::select! {
+            biased;
+            outcomes = submitted.outcomes() => outcomes.map(|(_, outcomes)| outcomes).map_err(perhaps),
+            late = self.too_late() => Err(late),
+        }
+    }
+
+    async fn attempt_there(
+        &self,
+        peers: &Peers,
+        leader: u64,
+        batch: &Batch,
+    ) -> Result<Vec<Outcome>, Attempt> {
+        let mut leadership = self.leadership.clone();
+        let answered = async {
+            let (index, outcomes) = forward::propose(&self.log, peers, leader, batch).await?;
+            // The watch ends only with the view, which the log holds.
+            match self.log.applied().wait_for(|applied| *applied >= index).await {
+                Ok(_) => Ok(outcomes),
+                Err(e) => Err(Failed::Perhaps(e.to_string())),
+            }
+        };
+        let changed = async {
+            while leadership.changed().await.is_ok() {
+                if leadership.borrow().leader.is_some_and(|l| l.0 != leader) {
+                    return;
+                }
+            }
+            std::future::pending().await
         };
         tokio::select! {
             biased;
-            outcomes = submitted.outcomes() => outcomes,
-            () = late => {
-                tracing::warn!("a metadata entry is not done {FINISH:?} after the stop; its outcome stays unknown");
-                Err(SubmitError::Stopped)
-            }
+            answered = answered => answered.map_err(Attempt::Failed),
+            () = changed => Err(Attempt::Failed(Failed::Perhaps("another node leads now".to_owned()))),
+            late = self.too_late() => Err(late),
         }
     }
 
-    /// Waits until this node leads once more; `false` when closing.
-    async fn leads_again(&mut self) -> bool {
+    /// Resolves when the node stops and has waited long enough for what is under way.
+    async fn too_late(&self) -> Attempt {
+        self.closing.cancelled().await;
+        tokio::time::sleep(FINISH).await;
+        tracing::warn!("a metadata entry is not done {FINISH:?} after the stop; its outcome stays unknown");
+        Attempt::Stopped
+    }
+
+    /// Waits for news of who leads, or a moment; `false` when closing.
+    async fn may_try_again(&mut self) -> bool {
         // What the watch says now may be what it said when the entry was refused: wait for news, or a moment.
-        self.leadership.mark_unchanged();
         let again = async {
             // An error only means that a moment has passed.
             drop(tokio::time::timeout(RETRY, self.leadership.changed()).await);
-            self.leadership.wait_for(|l| l.me).await.is_ok()
         };
         tokio::select! {
-            again = again => again,
+            () = again => true,
             () = self.closing.cancelled() => false,
+        }
+    }
+
+    /// Nothing of this entry stands in the log, or ever will: its numbers count as answered.
+    fn withdraw(&self, waiters: Vec<Waiter>, why: &str) {
+        for waiter in waiters {
+            if let Some(request) = &waiter.request {
+                self.requests.lock().settle(request);
+            }
+            waiter.answer(Err(ProposeError::Unavailable(why.to_owned())));
         }
     }
 

@@ -1,6 +1,8 @@
 //! The handle, one voter, on a real folder or a disk in memory: what is answered is there. `ends` and `damage` beside it
 //! try what may happen to a process and to its files.
 
+mod cluster;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -184,7 +186,7 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_number() {
     let request = RequestId { session: session(1), number: 1, lowest_unanswered: 1 };
     let batch =
         Batch { time_ms: 1, commands: vec![Envelope { request: Some(request), command: create("a") }] };
-    let submit = async || log.submit(codec::encode_batch(&batch)).await.unwrap().outcomes().await.unwrap();
+    let submit = async || log.submit(codec::encode_batch(&batch)).await.unwrap().outcomes().await.unwrap().1;
     let first = submit().await;
     // The answer gets lost; meanwhile another command takes the next stream id.
     node.metadata.shared.requests.lock().take().unwrap();
@@ -205,11 +207,13 @@ async fn an_entry_of_unknown_fate_is_submitted_until_it_is_known() {
     let closing = CancellationToken::new();
     let proposer = Proposer {
         log: log.clone(),
+        peers: None,
         requests: Arc::default(),
         clock: Clock::default(),
         tasks: tasks.clone(),
         asks: asked,
         leadership,
+        leader_wait: Duration::from_secs(60),
         closing: closing.clone(),
         drained: CancellationToken::new(),
     };

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -17,8 +18,10 @@ use crate::config::ServeConfig;
 use crate::data_dir::{DataDir, DirIdentity};
 use crate::founding::{self, FoundingError, Wanted};
 use crate::http::{self, App};
-use crate::metadata::{Metadata, MetadataConfig};
+use crate::joining::Joining;
+use crate::metadata::{LeftLog, Metadata, MetadataConfig};
 use crate::net::TcpListener;
+use crate::peers::Peers;
 use crate::readiness::Readiness;
 use crate::session::{self, Identity, Keeper, Lease};
 use crate::storage::answered::{NoAnswer, until_answered};
@@ -32,12 +35,16 @@ use crate::storage::wal::{self, WalStore};
 use crate::streams::{self, Streams};
 use crate::tasks::Tasks;
 
+/// How often `/readyz` is told anew why this node does not take part yet.
+const SAY_AGAIN: Duration = Duration::from_millis(250);
+
 /// What every step of a start needs.
 pub(super) struct Common {
     pub(super) config: ServeConfig,
     pub(super) clock: Clock,
     pub(super) tasks: Tasks,
     pub(super) readiness: Readiness,
+    pub(super) peers: Peers,
 }
 
 /// A directory and a store that belong together, and their cluster's log.
@@ -48,9 +55,14 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Opens the store and the log, and founds the cluster if there is none.
-    pub(super) async fn find(common: &Common, dir: &DataDir, store: Option<Store>) -> Result<Self, RunError> {
-        let Common { config, clock, tasks, readiness } = common;
+    /// Opens the store and the log; founds the cluster if there is none, or joins it.
+    pub(super) async fn find(
+        common: &Common,
+        dir: &DataDir,
+        store: Option<Store>,
+        addresses: Addresses,
+    ) -> Result<Self, RunError> {
+        let Common { config, tasks, readiness, .. } = common;
         let store = match store {
             Some(store) => store,
             None => Store::open(&config.store, config.s3.clone()).map_err(anyhow::Error::from)?,
@@ -59,27 +71,100 @@ impl Member {
         let wanted = Wanted {
             node: config.node_id.clone(),
             may_found: config.bootstrap,
+            may_join: !config.join.is_empty(),
             identity: config.cluster_identity.clone(),
             adopt: config.adopt_cluster_uid,
             size: config.cluster_size,
         };
-        let identity = founding::begin(dir, &store, &wanted, tasks, readiness).await?;
-        if !identity.provisional && !dir.has_metadata_log() {
-            return Err(RunError::Foreign(format!(
-                "{} is missing or empty: the metadata log was lost, and founding another would lose every stream. \
-                 Restore the data directory",
-                dir.metadata_log().display()
-            )));
+        let mut found = founding::begin(dir, &store, &wanted, tasks, readiness).await?;
+        loop {
+            let identity = match found.take() {
+                Some(identity) => identity,
+                None => join(common, dir, &store, &wanted).await?,
+            };
+            let raft_id = identity.raft_id;
+            let metadata = start_log(common, dir, &identity, addresses).await?;
+            let why =
+                match founding::finish(dir, identity, &store, &metadata, &wanted, tasks, readiness).await {
+                    Ok(identity) => {
+                        common.peers.set_cluster(Some(identity.cluster));
+                        match take_part(common, &metadata).await? {
+                            Ok(()) => return Ok(Self { identity, store, metadata }),
+                            Err(left) => left.to_string(),
+                        }
+                    }
+                    Err(e @ FoundingError::Outrun(_)) => e.to_string(),
+                    Err(e) => return Err(e.into()),
+                };
+            tracing::warn!("{why}");
+            common.peers.set_cluster(None);
+            metadata.stop().await;
+            founding::set_aside(dir, raft_id)?;
+            if !wanted.may_join {
+                return Err(RunError::Foreign(format!("{why}: name nodes of the cluster with --join")));
+            }
         }
-        let mut metadata_config =
-            MetadataConfig::new(dir.path().join("metadata"), identity.raft_id, identity.provisional);
-        metadata_config.snapshot_log_bytes = config.snapshot_log_bytes;
-        // What stays behind a snapshot is meant to be less than what cuts one.
-        let half = usize::try_from(config.snapshot_log_bytes / 2).unwrap_or(usize::MAX);
-        metadata_config.log_cache_bytes = metadata_config.log_cache_bytes.min(half);
-        let metadata = Metadata::start(metadata_config, tasks, clock).await.map_err(anyhow::Error::from)?;
-        let identity = founding::finish(dir, identity, &store, &metadata, &wanted, tasks, readiness).await?;
-        Ok(Self { identity, store, metadata })
+    }
+}
+
+async fn join(
+    common: &Common,
+    dir: &DataDir,
+    store: &Store,
+    wanted: &Wanted,
+) -> Result<DirIdentity, FoundingError> {
+    let Common { config, tasks, readiness, peers, .. } = common;
+    Joining { readiness, tasks, peers, seeds: &config.join }.join(dir, store, wanted).await
+}
+
+async fn start_log(
+    common: &Common,
+    dir: &DataDir,
+    identity: &DirIdentity,
+    addresses: Addresses,
+) -> Result<Metadata, RunError> {
+    let Common { config, clock, tasks, peers, .. } = common;
+    // What stays behind a snapshot is meant to be less than what cuts one.
+    let half = usize::try_from(config.snapshot_log_bytes / 2).unwrap_or(usize::MAX);
+    let defaults = MetadataConfig::new(dir.path().join("metadata"), identity.raft_id, identity.provisional);
+    let config = MetadataConfig {
+        peers: Some(peers.clone()),
+        peer_address: config.advertised_peer(addresses.peer),
+        seeds: config.join.clone(),
+        voters: config.metadata_voters,
+        snapshot_log_bytes: config.snapshot_log_bytes,
+        log_cache_bytes: defaults.log_cache_bytes.min(half),
+        ..defaults
+    };
+    if !identity.provisional {
+        // The others' calls carry the log that this node waits for.
+        peers.set_cluster(Some(identity.cluster));
+    }
+    Ok(Metadata::start(config, tasks, clock).await.map_err(anyhow::Error::from)?)
+}
+
+/// Waits until this node is a member that hears its leader. The inner error: it must not be one under its raft id.
+async fn take_part(common: &Common, metadata: &Metadata) -> Result<Result<(), LeftLog>, RunError> {
+    let Common { tasks, readiness, .. } = common;
+    let settled = metadata.settled();
+    tokio::pin!(settled);
+    loop {
+        tokio::select! {
+            () = tasks.stopping().cancelled() => return Err(FoundingError::Stopped.into()),
+            settled = &mut settled => {
+                readiness.clear("joining");
+                return Ok(settled);
+            }
+            () = tokio::time::sleep(SAY_AGAIN) => {
+                let why = match metadata.leader_address() {
+                    None => "no leader of the metadata log is known: are enough of its voters up?".to_owned(),
+                    Some((id, address)) => {
+                        format!("not heard from the metadata log's leader yet, raft id {id} at {address}")
+                    }
+                };
+                readiness.set("joining", why);
+            }
+        }
     }
 }
 
@@ -97,7 +182,7 @@ impl Life {
         member: &Member,
         addresses: Addresses,
     ) -> Result<Self, RunError> {
-        let Common { config, clock, tasks, readiness } = common;
+        let Common { config, clock, tasks, readiness, .. } = common;
         let Member { identity, metadata, .. } = member;
         let me = Identity {
             node: config.node_id.clone(),
@@ -137,7 +222,7 @@ pub(super) struct Records {
 
 impl Records {
     pub(super) fn open(common: &Common, member: &Member, life: &Life, admin_slot: &admin::Slot) -> Self {
-        let Common { config, clock, tasks, readiness } = common;
+        let Common { config, clock, tasks, readiness, .. } = common;
         let Member { identity, store, metadata } = member;
         let generation = 0;
         let wal_store = wal::open(store, generation, identity.cluster, tasks);
@@ -183,7 +268,7 @@ impl Records {
 }
 
 pub(super) fn stream_parts(common: &Common, member: Member, life: Life, records: Records) -> streams::Parts {
-    let Common { config, clock, tasks, readiness } = common;
+    let Common { config, clock, tasks, readiness, .. } = common;
     streams::Parts {
         tasks: tasks.clone(),
         clock: clock.clone(),

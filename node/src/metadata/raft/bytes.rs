@@ -31,14 +31,14 @@ pub(super) enum BytesError {
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredLogId {
+pub(super) struct StoredLogId {
     term: u64,
     node: u64,
     index: u64,
 }
 
 #[derive(Serialize, Deserialize)]
-struct StoredVote {
+pub(super) struct StoredVote {
     term: u64,
     node: u64,
     committed: bool,
@@ -74,6 +74,20 @@ impl From<&LogId> for StoredLogId {
 impl From<StoredLogId> for LogId {
     fn from(id: StoredLogId) -> Self {
         Self::new(CommittedLeaderId::new(id.term, id.node), id.index)
+    }
+}
+
+impl From<&Vote> for StoredVote {
+    fn from(vote: &Vote) -> Self {
+        let Vote { leader_id, committed } = *vote;
+        Self { term: leader_id.term, node: leader_id.node_id, committed }
+    }
+}
+
+impl From<StoredVote> for Vote {
+    fn from(vote: StoredVote) -> Self {
+        let StoredVote { term, node, committed } = vote;
+        if committed { Self::new_committed(term, node) } else { Self::new(term, node) }
     }
 }
 
@@ -153,14 +167,12 @@ pub(super) fn decode_log_id(record: &[u8]) -> Result<LogId, BytesError> {
 
 /// A vote as a record.
 pub(super) fn encode_vote(vote: &Vote) -> Vec<u8> {
-    let Vote { leader_id, committed } = *vote;
-    seal(&StoredVote { term: leader_id.term, node: leader_id.node_id, committed }, &[])
+    seal(&StoredVote::from(vote), &[])
 }
 
 /// See [`encode_vote`].
 pub(super) fn decode_vote(record: &[u8]) -> Result<Vote, BytesError> {
-    let StoredVote { term, node, committed } = postcard::from_bytes(open(record)?)?;
-    Ok(if committed { Vote::new_committed(term, node) } else { Vote::new(term, node) })
+    Ok(postcard::from_bytes::<StoredVote>(open(record)?)?.into())
 }
 
 /// A snapshot's header as a record.

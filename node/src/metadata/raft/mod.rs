@@ -4,17 +4,21 @@
 //! the tokio runtime, the one exception to `tasks` as the door; `Log::stop` awaits its core, and what still runs after
 //! that touches no file. An `AsyncRuntime` of our own replaces it when the node is simulated. Used by `metadata` only.
 
+mod book;
 mod bytes;
 mod disk;
 mod log_store;
-mod membership;
+mod members;
+pub(super) mod membership;
 mod network;
 mod snapshot;
 mod state_machine;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use openraft::error::{ClientWriteError, RaftError};
@@ -30,8 +34,11 @@ use weir_api::RaftId;
 use super::command::Outcome;
 use super::state::State;
 use super::{Leadership, LogStats, MetadataConfig, StartError};
+use crate::peers::Peers;
 use crate::tasks::Tasks;
+use book::Book;
 use log_store::LogStore;
+pub use members::MemberStatus;
 use network::Network;
 use snapshot::{SnapshotFile, Snapshots};
 use state_machine::{StateMachine, View};
@@ -71,6 +78,11 @@ pub(super) struct Log {
     raft: Raft<TypeConfig>,
     view: Arc<View>,
     store: LogStore,
+    me: u64,
+    book: Arc<Book>,
+    peers: Option<Peers>,
+    /// This node hands its leadership over: nothing enters the log here.
+    yielding: Arc<AtomicBool>,
 }
 
 /// An entry that has been handed to the log's order.
@@ -86,10 +98,10 @@ pub(super) enum SubmitError {
 }
 
 impl Submitted {
-    /// Waits until the entry is applied to this node's view.
-    pub(super) async fn outcomes(self) -> Result<Vec<Outcome>, SubmitError> {
+    /// Waits until the entry is applied to this node's view. Its index, and what each command came to.
+    pub(super) async fn outcomes(self) -> Result<(u64, Vec<Outcome>), SubmitError> {
         match self.0.await {
-            Ok(Ok(response)) => Ok(response.data.0),
+            Ok(Ok(response)) => Ok((response.log_id.index, response.data.0)),
             Ok(Err(ClientWriteError::ForwardToLeader(_))) => Err(SubmitError::NotLeading),
             Ok(Err(ClientWriteError::ChangeMembershipError(_))) | Err(_) => Err(SubmitError::Stopped),
         }
@@ -123,9 +135,15 @@ impl Log {
         let pristine = store.is_pristine() && snapshots.meta().is_none();
         let machine = StateMachine::new(view.clone(), snapshots, tasks.clone());
         let config = Arc::new(raft_config(cfg)?);
-        let new = Raft::new(me, config, Network, store.clone(), machine);
+        let book = Arc::new(Book::default());
+        let network = Network { peers: cfg.peers.clone(), book: book.clone(), me };
+        let new = Raft::new(me, config, network, store.clone(), machine);
         let raft = Box::pin(new).await.map_err(|e| StartError::Log(e.to_string()))?;
-        let log = Self { raft, view, store: store.clone() };
+        if let Some(peers) = &cfg.peers {
+            network::answer(&raft, peers, &book, me, tasks);
+        }
+        let (store, peers, yielding) = (store.clone(), cfg.peers.clone(), Arc::default());
+        let log = Self { raft, view, store, me, book, peers, yielding };
         let started = log.lead_if_sole(cfg, pristine).await;
         if started.is_err() {
             log.shut_down().await;
@@ -137,7 +155,8 @@ impl Log {
     async fn lead_if_sole(&self, cfg: &MetadataConfig, pristine: bool) -> Result<(), StartError> {
         let me = cfg.raft_id.0;
         if cfg.found && pristine {
-            let members = BTreeMap::from([(me, BasicNode::new(&cfg.peer_address))]);
+            let founder = membership::entry(cfg.peers.as_ref().map(Peers::node), &cfg.peer_address);
+            let members = BTreeMap::from([(me, founder)]);
             self.raft.initialize(members).await.map_err(|e| StartError::Log(e.to_string()))?;
         }
         let sole = self
@@ -302,6 +321,9 @@ impl Log {
     }
 
     async fn shut_down(&self) {
+        if let Some(peers) = &self.peers {
+            peers.forget(&network::CALLS);
+        }
         if let Err(e) = self.raft.shutdown().await {
             tracing::warn!("the metadata log's core did not stop cleanly: {e}");
         }

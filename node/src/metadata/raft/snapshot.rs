@@ -46,6 +46,19 @@ impl SnapshotFile {
         let file = File::open(path).map_err(at(path))?;
         Ok(Self { path: path.to_owned(), file, received: false })
     }
+
+    /// The open file at its start, and its length: its name may be gone by now.
+    pub(super) fn contents(&self) -> io::Result<(File, u64)> {
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(0))?;
+        let length = file.metadata()?.len();
+        Ok((file, length))
+    }
+
+    /// Adds bytes to one that is being received.
+    pub(super) fn extend(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.file).write_all(bytes)
+    }
 }
 
 impl Drop for SnapshotFile {

@@ -1,7 +1,7 @@
-//! Who may use the admin API: bearer tokens from a file.
+//! The cluster's secret: bearer tokens from a file, for the admin API and between nodes.
 //!
 //! Invariant: tokens are compared in constant time and shown nowhere; a file that cannot be used lets nobody in. Two
-//! tokens are valid at once, so that one can be replaced without a gap. Used by `super` for each request.
+//! tokens are valid at once, so that one can be replaced without a gap. Used by `admin` and `peers` for each request.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,16 +11,23 @@ use http::HeaderValue;
 use parking_lot::Mutex;
 use subtle::{Choice, ConstantTimeEq as _};
 
-use super::problem::Error;
-
 /// A token file larger than this is none.
 const FILE_MAX: u64 = 4096;
 const TOKEN_MIN: usize = 16;
 const TOKEN_MAX: usize = 512;
 
+/// Why a request may not pass.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// No token, or a wrong one.
+    Unauthorized,
+    /// The file cannot be used.
+    File(String),
+}
+
 /// The token file, read again when it changes.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub struct Tokens {
     path: PathBuf,
     read: Mutex<Read>,
 }
@@ -42,23 +49,39 @@ type Stamp = (i64, i64, u64, u64);
 
 impl Tokens {
     /// Reads the file a first time. The error says what is wrong with it.
-    pub(super) fn open(path: PathBuf) -> Result<Self, String> {
+    pub fn open(path: PathBuf) -> Result<Self, String> {
         let read = read(&path)?;
         Ok(Self { path, read: Mutex::new(read) })
     }
 
     /// Lets a request with this `Authorization` pass, or says why not.
-    pub(super) fn check(&self, authorization: Option<&HeaderValue>) -> Result<(), Error> {
+    pub(crate) fn check(&self, authorization: Option<&HeaderValue>) -> Result<(), Denied> {
         let mut held = self.read.lock();
-        let stamp = stamp(&self.path).map_err(Error::Tokens)?;
-        if stamp != held.stamp {
-            *held = read(&self.path).map_err(Error::Tokens)?;
-            tracing::info!(path = %self.path.display(), tokens = held.tokens.len(), "admin tokens read again");
-        }
-        let given = authorization.map(HeaderValue::as_bytes).and_then(bearer).ok_or(Error::Unauthorized)?;
+        self.refresh(&mut held)?;
+        let given = authorization.map(HeaderValue::as_bytes).and_then(bearer).ok_or(Denied::Unauthorized)?;
         // No early exit: the time taken must not tell which token was nearly met.
         let met = held.tokens.iter().fold(Choice::from(0), |met, token| met | token.as_slice().ct_eq(given));
-        if bool::from(met) { Ok(()) } else { Err(Error::Unauthorized) }
+        if bool::from(met) { Ok(()) } else { Err(Denied::Unauthorized) }
+    }
+
+    /// What this node shows others: the first token.
+    pub(crate) fn first(&self) -> Result<HeaderValue, Denied> {
+        let mut held = self.read.lock();
+        self.refresh(&mut held)?;
+        let first = held.tokens.first().map(|token| [b"Bearer ".as_slice(), token].concat());
+        let value = HeaderValue::from_bytes(&first.unwrap_or_default());
+        let mut value = value.map_err(|_e| Denied::File("the first token is no header value".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    fn refresh(&self, held: &mut Read) -> Result<(), Denied> {
+        let stamp = stamp(&self.path).map_err(Denied::File)?;
+        if stamp != held.stamp {
+            *held = read(&self.path).map_err(Denied::File)?;
+            tracing::info!(path = %self.path.display(), tokens = held.tokens.len(), "tokens read again");
+        }
+        Ok(())
     }
 }
 
@@ -113,7 +136,7 @@ mod tests {
         f
     }
 
-    fn with(tokens: &Tokens, authorization: &str) -> Result<(), Error> {
+    fn with(tokens: &Tokens, authorization: &str) -> Result<(), Denied> {
         tokens.check(Some(&HeaderValue::from_str(authorization).unwrap()))
     }
 
@@ -123,11 +146,11 @@ mod tests {
         let tokens = Tokens::open(f.path().to_owned()).unwrap();
         assert_eq!(with(&tokens, &format!("Bearer {OLD}")), Ok(()));
         assert_eq!(with(&tokens, &format!("bearer {NEW}")), Ok(()));
-        assert_eq!(tokens.check(None), Err(Error::Unauthorized));
+        assert_eq!(tokens.check(None), Err(Denied::Unauthorized));
         let longer = format!("Bearer {OLD}x");
         let shorter = format!("Bearer {}", &OLD[1..]);
         for wrong in ["", "Bearer", "Bearer ", OLD, &format!("Basic {OLD}"), &longer, &shorter] {
-            assert_eq!(with(&tokens, wrong), Err(Error::Unauthorized), "{wrong:?}");
+            assert_eq!(with(&tokens, wrong), Err(Denied::Unauthorized), "{wrong:?}");
         }
     }
 
@@ -137,7 +160,7 @@ mod tests {
         let tokens = Tokens::open(f.path().to_owned()).unwrap();
         let next = file(NEW);
         fs::rename(next.path(), f.path()).unwrap();
-        assert_eq!(with(&tokens, &format!("Bearer {OLD}")), Err(Error::Unauthorized));
+        assert_eq!(with(&tokens, &format!("Bearer {OLD}")), Err(Denied::Unauthorized));
         assert_eq!(with(&tokens, &format!("Bearer {NEW}")), Ok(()));
     }
 
@@ -146,9 +169,9 @@ mod tests {
         let f = file(OLD);
         let tokens = Tokens::open(f.path().to_owned()).unwrap();
         fs::write(f.path(), "short").unwrap();
-        assert!(matches!(with(&tokens, &format!("Bearer {OLD}")), Err(Error::Tokens(_))));
+        assert!(matches!(with(&tokens, &format!("Bearer {OLD}")), Err(Denied::File(_))));
         fs::remove_file(f.path()).unwrap();
-        assert!(matches!(with(&tokens, &format!("Bearer {OLD}")), Err(Error::Tokens(_))));
+        assert!(matches!(with(&tokens, &format!("Bearer {OLD}")), Err(Denied::File(_))));
     }
 
     #[test]
