@@ -7,7 +7,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup setup-tests run test check fix unit model e2e crash conformance s3 soak bench
+.PHONY: help setup setup-tests run test check fix unit model e2e crash conformance s3 soak bench figures
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,7 +53,10 @@ s3: setup-tests ## The store's tests and crashes over a real S3 server behind a 
 soak: setup ## The crash suite, ten times as long as in the gate
 	@WEIR_CRASH_ROUNDS=$${WEIR_CRASH_ROUNDS:-2000} .ci/gate crash
 
-bench: setup ## Figures: a million streams in the state, idle streams, live readers, segments, lock or task. Asserts only memory
+bench: setup ## Beside the official server: about 5 minutes; writes docs/benchmarks.md. ARGS="--only SSE" runs a part
+	@.ci/bench $(ARGS)
+
+figures: setup ## Figures of parts: a million streams in the state, idle streams, live readers, segments, lock or task. Asserts only memory
 	@cargo build --locked --release --package weir --bins --examples
 	@"$(CARGO_TARGET_DIR)/release/examples/lock_or_task"
 	@"$(CARGO_TARGET_DIR)/release/examples/segment_read"

@@ -141,7 +141,7 @@ pub(crate) const LOADS: &[Load] = &[
 #[derive(Debug, Clone)]
 pub(crate) struct Measured {
     pub(crate) tally: Tally,
-    /// Processor time of the server for one operation, set-up included.
+    /// Processor time of the server for one operation, set-up and warm-up included.
     pub(crate) cpu_us: f64,
     /// Resident memory after it, MiB.
     pub(crate) memory: f64,
@@ -190,6 +190,7 @@ pub(crate) async fn measure(
     scratch: &Path,
 ) -> Result<Measured> {
     let server = Server::fresh(binaries, side, scratch).await?;
+    let before = server.cpu()?;
     let report = match load.what {
         What::Append { streams, connections, size, producers } => {
             let append = Append { streams, size, content_type: BYTES.into(), producers, verify: false };
@@ -210,11 +211,11 @@ pub(crate) async fn measure(
         }
         What::Idle { streams } => return idle(server, binaries, side, streams).await,
     };
-    measured(&server, &report, Duration::ZERO)
+    measured(&server, &report, before, Duration::ZERO)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "for people")]
-fn measured(server: &Server, report: &Report, ready: Duration) -> Result<Measured> {
+fn measured(server: &Server, report: &Report, before: Duration, ready: Duration) -> Result<Measured> {
     let tally = report.main().clone();
     if tally.operations == 0 {
         bail!("nothing succeeded: {:?}", tally.errors);
@@ -223,7 +224,7 @@ fn measured(server: &Server, report: &Report, ready: Duration) -> Result<Measure
         println!("  failures: {:?}", tally.errors);
     }
     Ok(Measured {
-        cpu_us: server.cpu()?.as_secs_f64() * 1e6 / tally.operations as f64,
+        cpu_us: server.cpu()?.saturating_sub(before).as_secs_f64() * 1e6 / tally.operations as f64,
         memory: server.memory()? as f64 / (1 << 20) as f64,
         ready,
         faults: report.delivered.as_ref().map_or(0, |d| d.lost + d.doubled),
@@ -245,5 +246,5 @@ async fn idle(server: Server, binaries: &Binaries, side: Side, streams: u64) -> 
     let (server, ready) = server.restart(binaries, side, &run).await?;
     // What it does in the first moments after a start is not what idling costs.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    measured(&server, &report, ready)
+    measured(&server, &report, Duration::ZERO, ready)
 }

@@ -57,7 +57,7 @@ impl Server {
         }
         fs::create_dir_all(&dir)?;
         // What was written before is not this server's to wait for.
-        rustix::fs::sync();
+        rustix::fs::syncfs(File::open(&dir)?)?;
         let mut server = Self::spawn(binaries, side, dir)?;
         server.answers("GET", "/").await?;
         Ok(server)

@@ -155,6 +155,13 @@ impl Meter {
         state.tally.count(self.from, begun, now, bytes);
     }
 
+    /// Bytes came that belong to an operation under way: of one that takes long, what came in time counts.
+    pub(super) fn moved(&self, now: Instant, bytes: u64) {
+        if (self.from..=self.until).contains(&now) {
+            self.state.lock().tally.bytes += bytes;
+        }
+    }
+
     /// What began at `begun`, while it was measured, was seen at `now`, be it later.
     pub(super) fn observed(&self, begun: Instant, now: Instant, bytes: u64) {
         if (self.from..=self.until).contains(&begun) {

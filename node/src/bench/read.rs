@@ -124,8 +124,8 @@ impl Lane {
                 return;
             }
             match self.catch_up().await {
-                Ok(bytes) => {
-                    self.meter.done(begun, Instant::now(), bytes);
+                Ok(()) => {
+                    self.meter.done(begun, Instant::now(), 0);
                     patience.succeeded();
                 }
                 Err(e) => {
@@ -137,9 +137,8 @@ impl Lane {
         }
     }
 
-    async fn catch_up(&mut self) -> io::Result<u64> {
+    async fn catch_up(&mut self) -> io::Result<()> {
         let mut offset = "-1".to_owned();
-        let mut bytes = 0;
         if let Some(compare) = &mut self.compare {
             compare.restart();
         }
@@ -149,9 +148,9 @@ impl Lane {
                 None => Conn::open(&self.common.target, BUFFER, self.common.timeout).await?,
             };
             let request = self.common.target.request("GET", &self.name, &format!("?offset={offset}"), "");
-            let compare = &mut self.compare;
+            let (compare, meter) = (&mut self.compare, &self.meter);
             let each = |piece: &[u8]| {
-                bytes += piece.len() as u64;
+                meter.moved(Instant::now(), piece.len() as u64);
                 if let Some(compare) = compare {
                     compare.feed(piece);
                 }
@@ -171,7 +170,7 @@ impl Lane {
         }
         match &self.compare {
             Some(compare) if !compare.is_whole() => Err(io::Error::other("content differs")),
-            _ => Ok(bytes),
+            _ => Ok(()),
         }
     }
 }

@@ -278,6 +278,8 @@ pub(super) fn run(args: &BenchArgs) -> ExitCode {
 
 fn run_load(load: &Load) -> ExitCode {
     let args = load.common();
+    // A connection is a descriptor, and there may be ten thousand.
+    net::raise_descriptor_limit();
     let runtime = match runtime(args.threads.get()) {
         Ok(runtime) => runtime,
         Err(e) => return complain(&format!("cannot start threads: {e}"), ExitCode::Failure),
