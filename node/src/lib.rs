@@ -3,7 +3,7 @@
 //! Arrows point down; a module imports only from those below it:
 //!
 //! ```text
-//! main → cli → {client, run} → {http, admin} → {streams, session} → storage → metadata → {clock, net, tasks, weir_api}
+//! main → cli → {client, run} → {http, admin} → {routing, streams, session} → storage → metadata → {clock, net, tasks, weir_api}
 //! ```
 //!
 //! `client` needs only names of streams and the doors. `founding`, `data_dir` and `readiness` belong to `run`; every part
@@ -24,6 +24,7 @@ pub mod metadata;
 pub mod metrics;
 pub mod net;
 pub mod readiness;
+pub mod routing;
 pub mod run;
 pub mod session;
 pub mod storage;

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::config::ServeConfig;
 use crate::data_dir::{DataDir, DirIdentity};
 use crate::founding::{self, FoundingError, Wanted};
-use crate::http::{self, App};
+use crate::http::{self, App, Router};
 use crate::metadata::{Metadata, MetadataConfig};
 use crate::net::TcpListener;
 use crate::readiness::Readiness;
@@ -206,6 +206,7 @@ pub(super) fn serve_clients(
     common: &Common,
     listener: TcpListener,
     streams: &Streams,
+    router: Router,
     admin_slot: &admin::Slot,
 ) -> (CancellationToken, oneshot::Receiver<()>) {
     let Common { config, clock, tasks, .. } = common;
@@ -217,7 +218,8 @@ pub(super) fn serve_clients(
         clock.clone(),
         http_stop.clone(),
     )
-    .counting(admin_slot.metrics().clone());
+    .counting(admin_slot.metrics().clone())
+    .routed(router);
     let (http_ended, http_done) = oneshot::channel();
     let serving = http::serve(listener, Arc::new(app), tasks.clone());
     tasks.spawn(async move {
