@@ -126,7 +126,7 @@ async fn attempt(
     hop: Hop,
     source: Source<'_>,
 ) -> Result<(Response<Incoming>, Place), Either> {
-    let whole = |bytes| Ok::<_, Reject>(request(r, to, hop, Outgoing::whole(bytes))?);
+    let whole = |bytes| request(r, to, hop, Outgoing::whole(bytes));
     let longer = r.app.limits.request_timeout * 2 + pool.slack();
     match source {
         // Kept while it is on its way: it holds its part of the memory for bodies.
