@@ -3,7 +3,7 @@
 //! Arrows point down; a module imports only from those below it:
 //!
 //! ```text
-//! main → cli → {client, run} → {http, admin} → {streams, session} → storage → metadata → peers
+//! main → cli → {client, run} → {http, admin} → {routing, streams, session} → storage → metadata → peers
 //!      → {clock, net, tasks, weir_api}
 //! ```
 //!
@@ -29,6 +29,7 @@ pub mod metrics;
 pub mod net;
 pub mod peers;
 pub mod readiness;
+pub mod routing;
 pub mod run;
 pub mod session;
 pub mod storage;

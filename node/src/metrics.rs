@@ -27,6 +27,45 @@ pub struct RequestLabels {
     pub status: u16,
 }
 
+/// How forwarding a request to the node that serves its stream went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forwarded {
+    /// The owner answered, whatever it said.
+    Answered,
+    /// No connection: nothing was sent.
+    Unreachable,
+    /// Too many at a time: nothing was sent.
+    Busy,
+    /// Sent, and no answer came.
+    Unknown,
+    /// The client, or this node's stop, ended it first.
+    Abandoned,
+    /// The client's body was too large, too slow or broke off.
+    BadBody,
+    /// Counted besides `Answered`: the owner's answer broke off.
+    Cut,
+}
+
+impl Forwarded {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Unreachable => "unreachable",
+            Self::Busy => "busy",
+            Self::Unknown => "unknown",
+            Self::Abandoned => "abandoned",
+            Self::BadBody => "bad-body",
+            Self::Cut => "cut",
+        }
+    }
+}
+
+/// See [`Forwarded`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ForwardLabels {
+    outcome: &'static str,
+}
+
 /// Of a request's duration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct OperationLabels {
@@ -78,6 +117,9 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     request_seconds: Family<OperationLabels, Histogram, Latency>,
     live_readers: Family<LiveLabels, Gauge>,
+    redirects: Counter,
+    forwards: Family<ForwardLabels, Counter>,
+    hops_exceeded: Counter,
     registry: Arc<Mutex<Registry>>,
 }
 
@@ -93,6 +135,14 @@ impl Default for Metrics {
             Unit::Seconds,
             request_seconds.clone(),
         );
+        let (redirects, forwards, hops_exceeded) =
+            (Counter::default(), Family::default(), Counter::default());
+        let help = "Requests redirected to the node that serves their stream";
+        registry.register("redirects", help, redirects.clone());
+        let help = "Requests forwarded to the node that serves their stream, and answers that broke off";
+        registry.register("forwards", help, forwards.clone());
+        let help = "Requests refused because nodes had sent them on too often";
+        registry.register("hops_exceeded", help, hops_exceeded.clone());
         let live_readers = Family::default();
         registry.register(
             "live_readers",
@@ -101,7 +151,8 @@ impl Default for Metrics {
         );
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "The program", version);
-        Self { requests, request_seconds, live_readers, registry: Arc::new(Mutex::new(registry)) }
+        let registry = Arc::new(Mutex::new(registry));
+        Self { requests, request_seconds, live_readers, redirects, forwards, hops_exceeded, registry }
     }
 }
 
@@ -121,6 +172,21 @@ impl Metrics {
         let gauge = self.live_readers.get_or_create(&LiveLabels { kind }).clone();
         gauge.inc();
         LiveReader(gauge)
+    }
+
+    /// Counts one redirect.
+    pub fn redirected(&self) {
+        self.redirects.inc();
+    }
+
+    /// Counts one forwarded request, or one answer that broke off.
+    pub fn forwarded(&self, outcome: Forwarded) {
+        self.forwards.get_or_create(&ForwardLabels { outcome: outcome.label() }).inc();
+    }
+
+    /// Counts one request that was sent on too often.
+    pub fn hops_exceeded(&self) {
+        self.hops_exceeded.inc();
     }
 
     /// Registers a value that goes up and down, asked for at each scrape. `name` carries its unit, as `_bytes`.

@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use crate::config::{ConfigError, ServeConfig};
 use crate::data_dir::{DataDir, DataDirError};
 use crate::founding::FoundingError;
-use crate::http::HttpLimits;
+use crate::http::{HttpLimits, PoolLimits, Router};
 use crate::metadata::{Metadata, ProposeError};
 use crate::net::{self, TcpListener};
 use crate::peers::{self, Peers};
@@ -215,7 +215,9 @@ impl Node {
 
         admin_slot.fill_with(admin_sources(&metadata, &streams, skips));
         admin_slot.watch(metadata.clone(), streams.clone(), reader);
-        let (http_stop, http_done) = serve_clients(&common, listeners.client, &streams, &admin_slot);
+        let (mode, tasks) = (common.config.routing, common.tasks.clone());
+        let router = Router::new(metadata.clone(), session.clone(), mode, tasks, PoolLimits::default());
+        let (http_stop, http_done) = serve_clients(&common, listeners.client, &streams, router, &admin_slot);
         watch_membership(&common, &metadata);
         let Common { readiness, tasks, .. } = common;
         readiness.clear("starting");

@@ -98,7 +98,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Where health, metrics and the admin API are. Beyond loopback only with --admin-token-file"),
     row(ADDRESSES, "advertise-url", "URL", Text, Follows("http://<listen>"),
         "Where clients and other nodes reach this node's client listener: http(s)://HOST[:PORT], no path. Redirects \
-         lead here"),
+         lead here; requests are forwarded here over plain HTTP/2, so only to http://"),
     row(ADDRESSES, "peer-advertise", "HOST:PORT", Text, Follows("<peer-listen>"),
         "Where other nodes reach this node's peer listener"),
     row(ADDRESSES, "public-url", "URL", Text, Unset("the request's Host"),
@@ -118,7 +118,8 @@ pub(super) const SETTINGS: &[Setting] = &[
     row(CLUSTER, "adopt-cluster-uid", "UID", Text, Unset("none"),
         "Take over a bucket that carries another identity: the uid it holds, 32 hexadecimal digits"),
     row(CLUSTER, "routing", "MODE", Text, Is("redirect"),
-        "What a node does with a request for another's stream: 'redirect' (307) or 'forward' (pass it on)"),
+        "What a node does with a request for another's stream: 'redirect' (307) or 'forward' (pass it on). Many \
+         clients cannot repeat a body, or lose their credentials, on a redirect"),
 
     row(STORAGE, "store", "URL", Text, Follows("file://<data-dir>/store"),
         "Where records live: file:///absolute/dir or s3://bucket[/prefix]. For S3, endpoint, region and credentials \

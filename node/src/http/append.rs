@@ -41,13 +41,18 @@ pub(super) async fn append(
             )
         })?),
     };
-    let stream = r.app.reading(r.app.streams.writer(name)).await?;
-    let content = content_type.map(|sent| content(stream.config(), sent, &taken));
-    let with_data = content.is_some();
+    let with_data = content_type.is_some();
     let with_producer = producer.is_some();
-    let append = Append { content, producer, seq, closes };
-    let done = r.app.changing(stream.append(append)).await?;
-    Ok(answer(&done, with_data && with_producer))
+    let appending = async {
+        let stream = r.app.reading(r.app.streams.writer(name)).await?;
+        let content = content_type.map(|sent| content(stream.config(), sent, &taken));
+        let append = Append { content, producer, seq, closes };
+        r.app.changing(stream.append(append)).await
+    };
+    match appending.await {
+        Ok(done) => Ok(answer(&done, with_data && with_producer)),
+        Err(refused) => Err(refused.with_body(taken)),
+    }
 }
 
 fn content(config: &StreamConfig, sent: &str, taken: &Taken) -> Result<Payload, StreamError> {

@@ -1,11 +1,12 @@
 //! Bodies: what a response sends, and how a request's is taken in.
 //!
-//! Invariant: a response's length is known before its first byte, unless it is a live one; a request body takes no more than the limit, no
-//! longer than its time, and no more memory than this node sets aside for all bodies together. Called by every verb.
+//! Invariant: a response's length is known before its first byte, unless it is a live one or comes from another node; a
+//! request body takes no more than the limit, no longer than its time, and no more memory than this node sets aside for
+//! all bodies together. Called by every verb.
 
 use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -18,6 +19,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::Reject;
+use super::forward::Through;
 
 /// A response's body.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) enum Body {
     Known(Parts),
     /// It is made as the client takes it.
     Live(Live),
+    /// It comes from another node.
+    Through(Box<Through>),
 }
 
 /// Parts sent as they are, one after another.
@@ -66,6 +70,11 @@ impl Body {
     pub(crate) fn live(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self::Live(Live(Box::pin(stream)))
     }
+
+    /// What another node sends.
+    pub(crate) fn through(through: Through) -> Self {
+        Self::Through(Box::new(through))
+    }
 }
 
 impl From<Bytes> for Body {
@@ -83,27 +92,33 @@ impl From<Vec<u8>> for Body {
 
 impl HttpBody for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let next = match self.get_mut() {
             Self::Known(parts) => parts.next(),
             Self::Live(live) => ready!(live.0.as_mut().poll_next(cx)),
+            Self::Through(through) => return Pin::new(&mut **through).poll_frame(cx),
         };
         Poll::Ready(next.map(|part| Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Known(parts) if parts.left == 0)
+        match self {
+            Self::Known(parts) => parts.left == 0,
+            Self::Live(_) => false,
+            Self::Through(through) => through.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Known(parts) => SizeHint::with_exact(parts.left),
             Self::Live(_) => SizeHint::default(),
+            Self::Through(through) => through.size_hint(),
         }
     }
 }
@@ -232,7 +247,7 @@ where
 }
 
 /// The next bytes; trailers are passed over.
-async fn next_data<B>(body: &mut B) -> Result<Option<Bytes>, Reject>
+pub(crate) async fn next_data<B>(body: &mut B) -> Result<Option<Bytes>, Reject>
 where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: std::error::Error,
@@ -285,7 +300,7 @@ mod tests {
     use super::*;
 
     async fn whole(body: Body) -> Vec<u8> {
-        body.collect().await.expect("infallible").to_bytes().to_vec()
+        body.collect().await.expect("it is all here").to_bytes().to_vec()
     }
 
     #[tokio::test]

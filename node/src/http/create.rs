@@ -39,7 +39,7 @@ pub(super) async fn create(
     };
     let created = created.map_err(|refused| match refused {
         Reject::Stream(StreamError::Gone) => Reject::NameTaken,
-        other => other,
+        other => other.with_body(taken),
     })?;
 
     let mut response = Response::new(Body::empty());

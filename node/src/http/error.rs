@@ -9,8 +9,9 @@ use std::borrow::Cow;
 use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
+use weir_api::SessionId;
 
-use super::body::Body;
+use super::body::{Body, Taken};
 use super::framing::Framing;
 use super::headers::{self, names};
 use crate::streams::name::NameError;
@@ -68,6 +69,13 @@ pub(crate) enum Reject {
     Busy(&'static str),
     /// Nothing was changed and the answer did not come in time.
     ReadTimeout,
+    /// Another session has the stream, which was found out after the body was taken in.
+    Elsewhere {
+        /// The session.
+        owner: SessionId,
+        /// The body.
+        taken: Taken,
+    },
 }
 
 impl From<StreamError> for Reject {
@@ -128,6 +136,14 @@ impl Reject {
     /// A malformed part.
     pub(crate) fn bad(field: &'static str, why: impl Into<Cow<'static, str>>) -> Self {
         Self::Bad { field, why: why.into() }
+    }
+
+    /// Keeps the body of a request that has to be sent on.
+    pub(crate) fn with_body(self, taken: Taken) -> Self {
+        match self {
+            Self::Stream(StreamError::Elsewhere { owner }) => Self::Elsewhere { owner, taken },
+            other => other,
+        }
     }
 
     /// The response; the caller adds what all responses have.
@@ -194,6 +210,7 @@ impl Reject {
             Self::Framing(framing) => {
                 Parts::new(S::BAD_REQUEST, framing.detail()).field(framing.field()).closing()
             }
+            Self::Elsewhere { owner, taken: _ } => stream(StreamError::Elsewhere { owner }),
             Self::Busy(why) => Parts::new(S::SERVICE_UNAVAILABLE, why).header(RETRY_AFTER, BUSY_RETRY_S),
             Self::ReadTimeout => {
                 Parts::new(S::SERVICE_UNAVAILABLE, "the answer did not come in time; nothing was changed")
@@ -241,6 +258,10 @@ fn stream(error: StreamError) -> Parts {
         StreamError::Limit(_) => Parts::new(S::TOO_MANY_REQUESTS, detail).header(RETRY_AFTER, LIMIT_RETRY_S),
         StreamError::Unavailable { why, retry_after_s } => {
             Parts::new(S::SERVICE_UNAVAILABLE, why).header(RETRY_AFTER, retry_after_s.max(1))
+        }
+        // Nobody sent the request on.
+        StreamError::Elsewhere { owner: _ } => {
+            Parts::new(S::SERVICE_UNAVAILABLE, detail).header(RETRY_AFTER, BUSY_RETRY_S)
         }
         StreamError::OutcomeUnknown => Parts::new(
             S::GATEWAY_TIMEOUT,

@@ -9,16 +9,20 @@ mod append;
 mod body;
 mod create;
 mod error;
+mod forward;
 mod framing;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod headers;
+mod hop;
 mod json;
 mod list;
 mod live;
 mod noop;
 mod paths;
 mod read;
+mod redirect;
+mod route;
 mod serve;
 mod socket;
 mod sse;
@@ -39,13 +43,17 @@ pub(crate) use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use self::forward::PoolLimits;
 pub use self::noop::serve_noop;
+pub use self::route::Router;
 pub use self::serve::serve;
 
 use self::body::{Body, Budget, Taken};
 use self::error::Reject;
+use self::forward::Source;
 use self::framing::Framing;
 use self::headers::RequestHeaders;
+use self::hop::Arrived;
 use self::paths::Target;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
@@ -121,6 +129,8 @@ pub struct App {
     shelves: sse::Shelves,
     bodies: Budget,
     metrics: Metrics,
+    /// `None`: requests for streams of other nodes are answered that they are elsewhere.
+    router: Option<Router>,
 }
 
 impl App {
@@ -146,6 +156,7 @@ impl App {
             shelves: sse::Shelves::default(),
             bodies,
             metrics,
+            router: None,
         }
     }
 
@@ -155,11 +166,22 @@ impl App {
         Self { metrics, ..self }
     }
 
-    /// The request's whole body.
-    async fn take(&self, body: &mut Incoming) -> Result<Taken, Reject> {
+    /// Sends requests for streams of other nodes there.
+    #[must_use]
+    pub fn routed(self, router: Router) -> Self {
+        Self { router: Some(router), ..self }
+    }
+
+    /// How large the request's body may be, and how long it may take to arrive.
+    fn body_bounds(&self, body: &Incoming) -> (u64, Duration) {
         let max = self.limits.max_body;
         let size = hyper::body::Body::size_hint(body).exact().unwrap_or(max).min(max);
-        let deadline = self.limits.body_timeout + Duration::from_secs(size / SLOWEST_BODY);
+        (max, self.limits.body_timeout + Duration::from_secs(size / SLOWEST_BODY))
+    }
+
+    /// The request's whole body.
+    async fn take(&self, body: &mut Incoming) -> Result<Taken, Reject> {
+        let (max, deadline) = self.body_bounds(body);
         body::take(body, max, deadline, &self.bodies).await
     }
 
@@ -188,9 +210,34 @@ impl App {
 /// A request's head, parsed as far as all verbs need it.
 struct Received<'a> {
     app: &'a App,
+    method: &'a Method,
+    /// Without a hop.
     uri: &'a Uri,
     headers: RequestHeaders<'a>,
     header_map: &'a HeaderMap,
+    arrived: &'a Arrived,
+    /// It has a body whose length it does not say.
+    unmeasured: bool,
+}
+
+impl Received<'_> {
+    /// Its method is one that has a body.
+    fn takes_body(&self) -> bool {
+        takes_body(self.method)
+    }
+
+    /// It asks to wait for what is to come.
+    fn live(&self) -> bool {
+        live(self.uri)
+    }
+}
+
+fn takes_body(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT)
+}
+
+fn live(uri: &Uri) -> bool {
+    uri.query().is_some_and(|q| q.split('&').any(|p| p.starts_with("live=")))
 }
 
 /// Bytes a second below which a large body is given up.
@@ -228,10 +275,9 @@ fn operation(head: &request::Parts) -> &'static str {
     if paths::target(head.uri.path()) == Target::Streams {
         return "list";
     }
-    let live = head.uri.query().is_some_and(|q| q.split('&').any(|p| p.starts_with("live=")));
     match head.method {
         Method::POST => "append",
-        Method::GET if live => "read-live",
+        Method::GET if live(&head.uri) => "read-live",
         Method::GET => "read",
         Method::PUT => "create",
         Method::HEAD => "head",
@@ -243,8 +289,7 @@ fn operation(head: &request::Parts) -> &'static str {
 /// Whether the connection's next request begins where this one's answer leaves the client. `closes`: the answer says
 /// that none follows.
 async fn settled(head: &request::Parts, body: &mut Incoming, status: StatusCode, closes: bool) -> bool {
-    let takes_body = matches!(head.method, Method::POST | Method::PUT);
-    if hyper::body::Body::is_end_stream(body) || (takes_body && status.is_success()) {
+    if hyper::body::Body::is_end_stream(body) || (takes_body(&head.method) && status.is_success()) {
         return true;
     }
     // A client that waits for `100 Continue` may or may not send its body after an error.
@@ -274,14 +319,39 @@ async fn answer(app: &App, head: &request::Parts, body: &mut Incoming) -> Result
         Target::Streams => return Err(Reject::ListMethod),
         Target::Health | Target::Unknown => return Err(Reject::NoRoute),
     };
-    let r = Received { app, uri, headers, header_map: &head.headers };
-    match head.method {
+    let arrived = Arrived::read(uri, &head.headers)?;
+    route::caught_up(app, &arrived).await?;
+    let r = Received {
+        app,
+        method: &head.method,
+        uri: arrived.uri.as_ref().unwrap_or(uri),
+        headers,
+        header_map: &head.headers,
+        arrived: &arrived,
+        unmeasured: takes_body(&head.method) && hyper::body::Body::size_hint(body).exact().is_none(),
+    };
+    let known =
+        matches!(head.method, Method::POST | Method::GET | Method::PUT | Method::HEAD | Method::DELETE);
+    if known && let Some(onward) = route::elsewhere(app, &name) {
+        return route::send(&r, onward, Source::Arriving(body)).await;
+    }
+    let answered = match head.method {
         Method::POST => append::append(&r, &name, body).await,
         Method::GET => read::get(&r, &name).await,
         Method::PUT => create::create(&r, &name, body).await,
         Method::HEAD => read::head(&r, &name).await,
         Method::DELETE => read::delete(&r, &name).await,
         _ => Err(Reject::Method),
+    };
+    // What the view did not know the log did.
+    match answered {
+        Err(Reject::Stream(StreamError::Elsewhere { owner })) => {
+            route::send(&r, route::owner(app, &owner)?, Source::Arriving(body)).await
+        }
+        Err(Reject::Elsewhere { owner, taken }) => {
+            route::send(&r, route::owner(app, &owner)?, Source::Taken(taken)).await
+        }
+        other => other,
     }
 }
 

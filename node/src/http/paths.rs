@@ -115,7 +115,7 @@ fn parse_offset(text: &str) -> Result<ReadFrom, Reject> {
     }
 }
 
-fn decode(text: &str) -> Cow<'_, str> {
+pub(crate) fn decode(text: &str) -> Cow<'_, str> {
     if text.contains('%') {
         percent_encoding::percent_decode_str(text).decode_utf8_lossy()
     } else {

@@ -256,7 +256,7 @@ async fn linger(mut stream: TcpStream) {
 
 /// Where HTTP/2 runs its requests.
 #[derive(Clone)]
-struct OnTasks(Tasks);
+pub(super) struct OnTasks(pub(super) Tasks);
 
 impl<F> Executor<F> for OnTasks
 where

@@ -17,6 +17,7 @@ mod connections;
 mod expiry;
 mod forks;
 mod protocol;
+mod routing;
 mod sse;
 
 /// A hang is a failure after this long.

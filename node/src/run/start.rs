@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::ServeConfig;
 use crate::data_dir::{DataDir, DirIdentity};
 use crate::founding::{self, FoundingError, Wanted};
-use crate::http::{self, App};
+use crate::http::{self, App, Router};
 use crate::joining::Joining;
 use crate::metadata::{LeftLog, Metadata, MetadataConfig};
 use crate::net::TcpListener;
@@ -291,6 +291,7 @@ pub(super) fn serve_clients(
     common: &Common,
     listener: TcpListener,
     streams: &Streams,
+    router: Router,
     admin_slot: &admin::Slot,
 ) -> (CancellationToken, oneshot::Receiver<()>) {
     let Common { config, clock, tasks, .. } = common;
@@ -302,7 +303,8 @@ pub(super) fn serve_clients(
         clock.clone(),
         http_stop.clone(),
     )
-    .counting(admin_slot.metrics().clone());
+    .counting(admin_slot.metrics().clone())
+    .routed(router);
     let (http_ended, http_done) = oneshot::channel();
     let serving = http::serve(listener, Arc::new(app), tasks.clone());
     tasks.spawn(async move {

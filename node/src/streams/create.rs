@@ -14,7 +14,7 @@ use super::fork::ForkSpec;
 use super::log::Append;
 use super::name::StreamName;
 use super::open::Birth;
-use super::ownership::{Current, Named, look};
+use super::ownership::{Current, Named, elsewhere, look};
 use super::{Inner, StreamInfo, Streams};
 use crate::fault;
 use crate::metadata::ProposeError;
@@ -129,6 +129,8 @@ impl Inner {
             unborn,
         };
         match self.metadata.propose(command).await {
+            // The first bytes are for the owner to order: the same create, sent there, finds the stream unborn.
+            Ok(Answer::Created { owner, .. }) if unborn && owner != self.session => Err(elsewhere(&owner)),
             Ok(Answer::Created { stream, .. }) if unborn => {
                 fault::point("create.before_birth");
                 self.create_unborn(stream, Wanted::Plain(spec)).await

@@ -3,7 +3,7 @@
 //! Invariant: `Unavailable` means that nothing entered the stream's order, so a blind retry is safe; when the outcome
 //! is not known the error is `OutcomeUnknown`, never a refusal. `http::error` alone turns these into status codes.
 
-use weir_api::Offset;
+use weir_api::{Offset, SessionId};
 
 /// Seconds after which a client may try again when nobody can say better.
 pub const RETRY_AFTER_S: u32 = 1;
@@ -80,6 +80,12 @@ pub enum StreamError {
         why: String,
         /// When to try again, seconds.
         retry_after_s: u32,
+    },
+    /// Another session has the stream; nothing entered the order here. Ask its node.
+    #[error("the stream is served by {owner}")]
+    Elsewhere {
+        /// Which, as of a moment ago.
+        owner: SessionId,
     },
     /// It may or may not have happened.
     #[error("the outcome is not known")]

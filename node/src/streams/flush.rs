@@ -19,6 +19,7 @@ use weir_api::StreamId;
 use super::Inner;
 use super::error::StreamError;
 use super::open::OpenStream;
+use super::ownership::elsewhere;
 use super::trouble::SLOW;
 use crate::fault;
 use crate::metadata::command::{CommitOrigin, NewSegment, RangeOutcome};
@@ -365,6 +366,7 @@ pub(super) fn proposal_failed(e: ProposeError) -> StreamError {
         }
         ProposeError::Refused(Refusal::NoSuchStream) => StreamError::NotFound,
         ProposeError::Refused(Refusal::Tombstone) => StreamError::Gone,
+        ProposeError::Refused(Refusal::NotOwner(owner)) => elsewhere(&owner.session),
         ProposeError::Refused(Refusal::Limit(what)) => StreamError::Limit(what),
         ProposeError::Refused(other) => StreamError::unavailable(other.to_string()),
         ProposeError::Unavailable(why) => StreamError::unavailable(why),

@@ -92,7 +92,7 @@ impl Follower {
                 return Look::Gone;
             };
             match state.disposition_of(stream) {
-                Disposition::OpenAt(owner, _) if owner != me => Look::Gone,
+                Disposition::OpenAt(owner, _) | Disposition::PlacedAt(owner) if owner != me => Look::Gone,
                 Disposition::OpenAt(..)
                 | Disposition::PlacedAt(_)
                 | Disposition::AwaitingRecovery(_)
@@ -133,6 +133,7 @@ impl Follower {
         let news = self.signal.news();
         tokio::pin!(news);
         news.as_mut().enable();
+        let _told = self.inner.told_of_moves(self.id, &self.signal);
         // What came between the last look and the enabling would wake nobody.
         if !seen() {
             news.await;

@@ -7,8 +7,8 @@
 //! One idea a file: `log` decides on an append, `open` is one open stream, `registry` knows which are open,
 //! `ownership` opens, releases and deletes, `create`, `fork`, `read` and `list` are the operations, `life` says when a stream is
 //! over and `expiry` ends it, `flush` moves records to segments, `ahead` those of a fork's source first, `follow` is a
-//! live reader's place, `signal` and `wakes` are how it hears of news, `touches`, `notices` and `trouble` tell the log
-//! and `/readyz` what happened.
+//! live reader's place, `signal` and `wakes` are how it hears of news, `moves` sends it away from a stream that another
+//! node is to serve, `touches`, `notices` and `trouble` tell the log and `/readyz` what happened.
 
 mod ahead;
 mod create;
@@ -20,6 +20,7 @@ mod fork;
 mod life;
 pub mod list;
 pub mod log;
+mod moves;
 pub mod name;
 mod notices;
 mod open;
@@ -146,6 +147,8 @@ pub(crate) struct Inner {
     readiness: Readiness,
     limits: Limits,
     registry: Registry,
+    /// Who waits at the tail of a stream that is not open here.
+    idle_readers: moves::IdleReaders,
     backlog: Backlog,
     notices: notices::Notices,
     wakes: wakes::Wakes,
@@ -227,6 +230,7 @@ impl Streams {
                 readiness,
                 limits,
                 registry: Registry::default(),
+                idle_readers: moves::IdleReaders::default(),
                 backlog: Backlog::default(),
                 notices: notices::Notices::default(),
                 wakes: wakes::Wakes::default(),
@@ -237,10 +241,16 @@ impl Streams {
         inner.tasks.spawn_vital("flusher", flush::run(inner.clone()));
         inner.tasks.spawn_vital("notices", notices::run(inner.clone()));
         inner.tasks.spawn_vital("wakes", wakes::run(inner.clone()));
+        inner.tasks.spawn_vital("moves", moves::run(inner.clone()));
         inner.tasks.spawn_vital("trouble", trouble::run(inner.clone()));
         inner.tasks.spawn_vital("touches", touches::run(inner.clone()));
         inner.tasks.spawn_vital("expiry", expiry::run(inner.clone()));
         Ok(Self { inner })
+    }
+
+    /// The stream is open here, as far as is known without asking: the way there is short.
+    pub fn has(&self, name: &StreamName) -> bool {
+        self.inner.registry.by_name(name.as_str()).is_some()
     }
 
     /// Opens the stream here if need be.

@@ -450,6 +450,6 @@ fn idle(id: StreamId, stream: Arc<Stream>) -> Result<Current, StreamError> {
     Ok(Current::Idle(id, stream))
 }
 
-fn elsewhere(owner: &SessionId) -> StreamError {
-    StreamError::unavailable(format!("the stream is served by {owner}"))
+pub(super) fn elsewhere(owner: &SessionId) -> StreamError {
+    StreamError::Elsewhere { owner: owner.clone() }
 }

@@ -92,6 +92,7 @@ impl Streams {
             more.as_mut().enable();
             // What came between the read and the enabling would wake nobody.
             let id = chunk.info.id;
+            let _told = self.inner.told_of_moves(id, &signal);
             chunk = self.inner.read(name, ReadFrom::At(beyond.max(chunk.next)), max_bytes).await?;
             if chunk.info.id != id || !chunk.is_empty() || chunk.closed {
                 break;
