@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `client` needs only names of streams and the doors, `bench` only the doors. `founding`, `data_dir` and `readiness`
-//! belong to `run`; every part may set a readiness reason or pass a `fault` point.
+//! belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point.
 //! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
 //! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
 
