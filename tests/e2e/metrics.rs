@@ -19,8 +19,11 @@ struct Documented {
     help: String,
 }
 
-/// What the page documents, by family, and the values of labels by series and label.
-fn documented() -> (BTreeMap<String, Documented>, BTreeMap<(String, String), BTreeSet<String>>) {
+/// The values of labels, by series and label.
+type Values = BTreeMap<(String, String), BTreeSet<String>>;
+
+/// What the page documents, by family, and its labels.
+fn documented() -> (BTreeMap<String, Documented>, Values) {
     let (metrics, labels) = PAGE.split_once("\n## Labels\n").unwrap();
     let rows = |text: &'static str| text.lines().filter(|line| line.starts_with("| `"));
     let cells = |row: &'static str| row.split('|').map(str::trim).collect::<Vec<_>>();

@@ -15,6 +15,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig};
+use tokio::time::Instant;
 
 use crate::clock;
 use crate::metrics::{Count, StoreCall, StoreFault, StoreMeters};
@@ -158,20 +159,23 @@ impl Store {
 
     /// Stores `body` unless the key is taken.
     pub async fn put_if_absent(&self, key: &str, body: Bytes) -> Result<Put, StoreError> {
+        let began = Instant::now();
+        let done = self.put(key, body).await;
+        self.counted(StoreCall::Put, began, done)
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<Put, StoreError> {
         let path = self.path(key)?;
         let limit = DEADLINE + Duration::from_secs((body.len() >> 20) as u64);
         let options = PutOptions::from(PutMode::Create);
         let put = self.inner.objects.put_opts(&path, body.into(), options);
-        let work = async {
-            match within("put", key, limit, put).await? {
-                Ok(_) => Ok(Put::Stored),
-                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                    self.really_exists(key, &path).await
-                }
-                Err(e) => Err(error("put", key, &e)),
+        match within("put", key, limit, put).await? {
+            Ok(_) => Ok(Put::Stored),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                self.really_exists(key, &path).await
             }
-        };
-        self.counted(StoreCall::Put, work).await
+            Err(e) => Err(error("put", key, &e)),
+        }
     }
 
     /// "Exists" is also what a conflict of the moment comes as (S3's 409), which says nothing.
@@ -192,8 +196,9 @@ impl Store {
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
         let path = &self.path(key)?;
         let get = || async { self.inner.objects.get(path).await?.bytes().await };
-        let got = retried("get", key, DEADLINE * 3, self.retries(StoreCall::Get), get);
-        self.counted(StoreCall::Get, async { absent_is_none(got.await?, "get", key) }).await
+        let began = Instant::now();
+        let got = retried("get", key, DEADLINE * 3, self.retries(StoreCall::Get), get).await;
+        self.counted(StoreCall::Get, began, got.and_then(|got| absent_is_none(got, "get", key)))
     }
 
     /// Several ranges of one object, in order; neighbours are fetched together. `None` if the object is gone.
@@ -204,17 +209,19 @@ impl Store {
     ) -> Result<Option<Vec<Bytes>>, StoreError> {
         let path = &self.path(key)?;
         let get = || self.inner.objects.get_ranges(path, ranges);
-        let got = retried("get", key, DEADLINE * 3, self.retries(StoreCall::Get), get);
-        self.counted(StoreCall::Get, async { absent_is_none(got.await?, "get", key) }).await
+        let began = Instant::now();
+        let got = retried("get", key, DEADLINE * 3, self.retries(StoreCall::Get), get).await;
+        self.counted(StoreCall::Get, began, got.and_then(|got| absent_is_none(got, "get", key)))
     }
 
     /// Deletes the object; that there is none is success.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = &self.path(key)?;
         let delete = || self.inner.objects.delete(path);
-        let deleted = retried("delete", key, DEADLINE, self.retries(StoreCall::Delete), delete);
-        let work = async { absent_is_none(deleted.await?, "delete", key).map(|_| ()) };
-        self.counted(StoreCall::Delete, work).await
+        let began = Instant::now();
+        let deleted = retried("delete", key, DEADLINE, self.retries(StoreCall::Delete), delete).await;
+        let deleted = deleted.and_then(|done| absent_is_none(done, "delete", key)).map(|_| ());
+        self.counted(StoreCall::Delete, began, deleted)
     }
 
     /// At most `limit` of the objects whose keys begin with the folder `prefix`, in no particular order. A hint: never
@@ -232,20 +239,19 @@ impl Store {
             }
             Ok(found)
         };
-        let work = async {
-            within("list", prefix, LIST_DEADLINE, listing).await?.map_err(|e| error("list", prefix, &e))
-        };
-        self.counted(StoreCall::List, work).await
+        let began = Instant::now();
+        let listed = within("list", prefix, LIST_DEADLINE, listing).await;
+        let listed = listed.and_then(|listed| listed.map_err(|e| error("list", prefix, &e)));
+        self.counted(StoreCall::List, began, listed)
     }
 
-    /// Counts a call that gets as far as the store. One that its caller gives up is not counted.
-    async fn counted<T>(
+    /// Counts a call. One that its caller gives up is not counted.
+    fn counted<T>(
         &self,
         call: StoreCall,
-        work: impl Future<Output = Result<T, StoreError>>,
+        began: Instant,
+        done: Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let began = tokio::time::Instant::now();
-        let done = work.await;
         let meters = &self.inner.meters;
         meters.seconds.at(call).time(began.elapsed());
         if let Some(fault) = done.as_ref().err().and_then(StoreError::fault) {
