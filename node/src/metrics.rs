@@ -1,8 +1,9 @@
 //! Every metric family of the node, in one place.
 //!
-//! Invariant: labels take values from the code, never from a client, so that the number of series is bounded. Parts
-//! count through the fields of [`Metrics`]; what a part keeps anyway is sampled at each scrape. Read by
-//! `admin::metrics`.
+//! Invariant: labels take values from the code, never from a client, so that the number of series is bounded; what is
+//! not in the catalogue is not shown, and counting takes no lock. Parts count in the meters they own (`meters`); they
+//! and what a part keeps anyway are read at each scrape, by the collectors of `admin::metrics` and the one here.
+//! A new metric is an entry in `catalog`, a cell in `meters` and a line in a collector.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,207 +11,95 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::family::{Family, MetricConstructor};
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::encoding::{DescriptorEncoder, text};
+use prometheus_client::registry::Registry;
 
-/// Of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RequestLabels {
-    /// What was asked, one of `create`, `append`, `read`, `read-live`, `head`, `delete`, `other`.
-    pub operation: &'static str,
-    /// The status of the answer.
-    pub status: u16,
-}
+pub mod catalog;
+mod histogram;
+mod labels;
+mod meters;
+mod reference;
+mod write;
 
-/// How forwarding a request to the node that serves its stream went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forwarded {
-    /// The owner answered, whatever it said.
-    Answered,
-    /// No connection: nothing was sent.
-    Unreachable,
-    /// Too many at a time: nothing was sent.
-    Busy,
-    /// Sent, and no answer came.
-    Unknown,
-    /// The client, or this node's stop, ended it first.
-    Abandoned,
-    /// The client's body was too large, too slow or broke off.
-    BadBody,
-    /// Counted besides `Answered`: the owner's answer broke off.
-    Cut,
-}
+pub use catalog::Metric;
+pub use histogram::Histogram;
+pub use labels::{
+    AppendOutcome, Committer, Forwarded, LabelValue, LiveKind, Operation, PutOutcome, StoreCall, StoreFault,
+};
+pub use meters::{
+    AppendMeter, By, Count, RecoveryMeters, SegmentMeters, StoreMeters, StreamMeters, WalMeters,
+};
+pub use reference::page as reference;
+pub use write::{Series, counter, family, gauge, histogram};
 
-impl Forwarded {
-    fn label(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Unreachable => "unreachable",
-            Self::Busy => "busy",
-            Self::Unknown => "unknown",
-            Self::Abandoned => "abandoned",
-            Self::BadBody => "bad-body",
-            Self::Cut => "cut",
-        }
-    }
-}
-
-/// See [`Forwarded`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ForwardLabels {
-    outcome: &'static str,
-}
-
-/// Of a request's duration.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct OperationLabels {
-    /// See [`RequestLabels::operation`].
-    pub operation: &'static str,
-}
-
-/// Of readers who wait for more.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct LiveLabels {
-    /// `long-poll` or `sse`.
-    pub kind: &'static str,
-}
-
-/// How a live reader reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LiveKind {
-    /// One answer.
-    LongPoll,
-    /// An event stream.
-    Sse,
-}
+use meters::HttpMeters;
 
 /// Counts one live reader for as long as it is held.
 #[derive(Debug)]
-pub struct LiveReader(Gauge);
+pub struct LiveReader {
+    meters: Arc<HttpMeters>,
+    kind: LiveKind,
+}
 
 impl Drop for LiveReader {
     fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-#[derive(Debug, Clone)]
-struct Latency;
-
-impl MetricConstructor<Histogram> for Latency {
-    fn new_metric(&self) -> Histogram {
-        // From a local append to a long-poll.
-        Histogram::new([
-            0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0,
-        ])
+        self.meters.live.at(self.kind).dec();
     }
 }
 
 /// The node's families. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    requests: Family<RequestLabels, Counter>,
-    request_seconds: Family<OperationLabels, Histogram, Latency>,
-    live_readers: Family<LiveLabels, Gauge>,
-    redirects: Counter,
-    forwards: Family<ForwardLabels, Counter>,
-    hops_exceeded: Counter,
+    http: Arc<HttpMeters>,
+    recovery: Arc<RecoveryMeters>,
     registry: Arc<Mutex<Registry>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
+        let (http, recovery) = (Arc::<HttpMeters>::default(), Arc::<RecoveryMeters>::default());
         let mut registry = Registry::with_prefix("weir");
-        let requests = Family::default();
-        let request_seconds = Family::new_with_constructor(Latency);
-        registry.register("http_requests", "Requests answered on the client listener", requests.clone());
-        registry.register_with_unit(
-            "http_request",
-            "Time from a request's head to its answer's head, the wait of long-polls included",
-            Unit::Seconds,
-            request_seconds.clone(),
-        );
-        let (redirects, forwards, hops_exceeded) =
-            (Counter::default(), Family::default(), Counter::default());
-        let help = "Requests redirected to the node that serves their stream";
-        registry.register("redirects", help, redirects.clone());
-        let help = "Requests forwarded to the node that serves their stream, and answers that broke off";
-        registry.register("forwards", help, forwards.clone());
-        let help = "Requests refused because nodes had sent them on too often";
-        registry.register("hops_exceeded", help, hops_exceeded.clone());
-        let live_readers = Family::default();
-        registry.register(
-            "live_readers",
-            "Readers who wait for more, by how they read",
-            live_readers.clone(),
-        );
-        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "The program", version);
-        let registry = Arc::new(Mutex::new(registry));
-        Self { requests, request_seconds, live_readers, redirects, forwards, hops_exceeded, registry }
+        registry.register_collector(Box::new(Own { http: http.clone(), recovery: recovery.clone() }));
+        Self { http, recovery, registry: Arc::new(Mutex::new(registry)) }
     }
 }
 
 impl Metrics {
     /// Counts one answered request of the client listener.
-    pub fn request(&self, operation: &'static str, status: u16, took: Duration) {
-        self.requests.get_or_create(&RequestLabels { operation, status }).inc();
-        self.request_seconds.get_or_create(&OperationLabels { operation }).observe(took.as_secs_f64());
+    pub fn request(&self, operation: Operation, status: u16, took: Duration) {
+        self.http.answered(operation, status);
+        self.http.seconds.at(operation).time(took);
     }
 
     /// Counts a live reader.
     pub fn live_reader(&self, kind: LiveKind) -> LiveReader {
-        let kind = match kind {
-            LiveKind::LongPoll => "long-poll",
-            LiveKind::Sse => "sse",
-        };
-        let gauge = self.live_readers.get_or_create(&LiveLabels { kind }).clone();
-        gauge.inc();
-        LiveReader(gauge)
+        self.http.live.at(kind).inc();
+        LiveReader { meters: self.http.clone(), kind }
     }
 
-    /// Counts one redirect.
+    /// Counts one redirected request.
     pub fn redirected(&self) {
-        self.redirects.inc();
+        self.http.redirects.inc();
     }
 
     /// Counts one forwarded request, or one answer that broke off.
     pub fn forwarded(&self, outcome: Forwarded) {
-        self.forwards.get_or_create(&ForwardLabels { outcome: outcome.label() }).inc();
+        self.http.forwards.at(outcome).inc();
     }
 
     /// Counts one request that was sent on too often.
     pub fn hops_exceeded(&self) {
-        self.hops_exceeded.inc();
+        self.http.hops_exceeded.inc();
     }
 
-    /// Registers a value that goes up and down, asked for at each scrape. `name` carries its unit, as `_bytes`.
-    pub fn gauge(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        sample: impl Fn() -> f64 + Send + Sync + 'static,
-    ) {
-        self.sampled(name, help, Sample::Gauge(Box::new(sample)));
+    /// Where recovery counts.
+    pub fn recovery(&self) -> Arc<RecoveryMeters> {
+        self.recovery.clone()
     }
 
-    /// Registers a value that only grows, asked for at each scrape. `name` is without `_total`.
-    pub fn counter(
-        &self,
-        name: &'static str,
-        help: &'static str,
-        sample: impl Fn() -> u64 + Send + Sync + 'static,
-    ) {
-        self.sampled(name, help, Sample::Counter(Box::new(sample)));
-    }
-
-    fn sampled(&self, name: &'static str, help: &'static str, sample: Sample) {
-        self.registry.lock().register_collector(Box::new(Sampled { name, help, sample }));
+    /// Registers a value that goes up and down, asked for at each scrape.
+    pub fn gauge(&self, metric: &'static Metric, sample: impl Fn() -> f64 + Send + Sync + 'static) {
+        self.collect(Sampled { metric, sample });
     }
 
     /// Registers several families of one source at once.
@@ -226,44 +115,62 @@ impl Metrics {
     }
 }
 
-enum Sample {
-    Gauge(Box<dyn Fn() -> f64 + Send + Sync>),
-    Counter(Box<dyn Fn() -> u64 + Send + Sync>),
+struct Sampled<F> {
+    metric: &'static Metric,
+    sample: F,
 }
 
-struct Sampled {
-    name: &'static str,
-    help: &'static str,
-    sample: Sample,
-}
-
-impl fmt::Debug for Sampled {
+impl<F> fmt::Debug for Sampled<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        f.write_str(self.metric.name)
     }
 }
 
-impl Collector for Sampled {
+impl<F: Fn() -> f64 + Send + Sync + 'static> Collector for Sampled<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        match &self.sample {
-            Sample::Gauge(f) => gauge(&mut encoder, self.name, self.help, f()),
-            Sample::Counter(f) => counter(&mut encoder, self.name, self.help, f()),
-        }
+        gauge(&mut encoder, self.metric, (self.sample)())
     }
 }
 
-/// Writes one gauge.
-pub fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
-    let metric = ConstGauge::new(value);
-    let encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
-    metric.encode(encoder)
+/// What is there from the start.
+#[derive(Debug)]
+struct Own {
+    http: Arc<HttpMeters>,
+    recovery: Arc<RecoveryMeters>,
 }
 
-/// Writes one counter; `name` is without `_total`.
-pub fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
-    let metric = ConstCounter::new(value);
-    let encoder = encoder.encode_descriptor(name, help, None, metric.metric_type())?;
-    metric.encode(encoder)
+impl Collector for Own {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let encoder = &mut encoder;
+        family(encoder, &catalog::HTTP_REQUESTS, |series| {
+            for (operation, status, n) in self.http.answers() {
+                series.counter(&[operation, &status.to_string()], n)?;
+            }
+            Ok(())
+        })?;
+        family(encoder, &catalog::HTTP_REQUEST, |series| {
+            self.http.seconds.each().try_for_each(|(operation, h)| series.histogram(&[operation], h))
+        })?;
+        family(encoder, &catalog::LIVE_READERS, |series| {
+            self.http.live.each().try_for_each(|(kind, n)| series.gauge(&[kind], float(n.get())))
+        })?;
+        counter(encoder, &catalog::REDIRECTS, self.http.redirects.get())?;
+        family(encoder, &catalog::FORWARDS, |series| {
+            self.http.forwards.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
+        })?;
+        counter(encoder, &catalog::HOPS_EXCEEDED, self.http.hops_exceeded.get())?;
+        let recovered = &self.recovery.seconds;
+        counter(encoder, &catalog::RECOVERED_SESSIONS, recovered.count())?;
+        histogram(encoder, &catalog::RECOVERY, recovered)?;
+        counter(encoder, &catalog::RECOVERY_RETRIES, self.recovery.retries.get())?;
+        family(encoder, &catalog::BUILD, |series| series.info(&[env!("CARGO_PKG_VERSION")]))
+    }
+}
+
+/// A whole number as metrics have them.
+#[allow(clippy::cast_precision_loss, reason = "metrics are floating point; 2^53 is far above any of these")]
+pub fn float(n: u64) -> f64 {
+    n as f64
 }
 
 #[cfg(test)]
@@ -273,23 +180,47 @@ mod tests {
     #[test]
     fn families_are_prefixed_and_counted() {
         let m = Metrics::default();
-        m.request("append", 204, Duration::from_millis(3));
-        m.request("append", 204, Duration::from_millis(3));
+        m.request(Operation::Append, 204, Duration::from_millis(3));
+        m.request(Operation::Append, 204, Duration::from_millis(3));
         drop(m.live_reader(LiveKind::Sse));
         let _kept = m.live_reader(LiveKind::LongPoll);
-        m.gauge("wal_backlog_bytes", "Not yet in segments", || 1.5);
-        m.counter("wal_puts", "Objects put", || 7);
+        m.gauge(&catalog::WAL_BACKLOG, || 1.5);
         let text = m.text();
         for line in [
+            "# TYPE weir_http_requests counter",
             "weir_http_requests_total{operation=\"append\",status=\"204\"} 2",
+            "# UNIT weir_http_request_seconds seconds",
             "weir_http_request_seconds_count{operation=\"append\"} 2",
-            "weir_live_readers{kind=\"sse\"} 0",
-            "weir_live_readers{kind=\"long-poll\"} 1",
+            "weir_http_request_seconds_bucket{le=\"0.0025\",operation=\"append\"} 0",
+            "weir_http_request_seconds_bucket{le=\"0.005\",operation=\"append\"} 2",
+            "weir_http_request_seconds_bucket{le=\"+Inf\",operation=\"append\"} 2",
+            "weir_live_readers{kind=\"sse\"} 0.0",
+            "weir_live_readers{kind=\"long-poll\"} 1.0",
             "weir_wal_backlog_bytes 1.5",
-            "weir_wal_puts_total 7",
+            "weir_recovered_sessions_total 0",
         ] {
-            assert!(text.contains(line), "{line} not in\n{text}");
+            assert!(text.lines().any(|l| l == line), "{line} not in\n{text}");
         }
+        assert_eq!(text.matches("weir_http_requests_total{").count(), 1, "{text}");
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_status_beyond_http_is_counted_and_no_more() {
+        let m = Metrics::default();
+        for status in [0, 99, 600, u16::MAX] {
+            m.request(Operation::Other, status, Duration::ZERO);
+        }
+        let text = m.text();
+        assert_eq!(text.matches("weir_http_requests_total{operation=\"other\"").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn an_append_that_is_dropped_half_way_has_an_unknown_outcome() {
+        let meters = StreamMeters::default();
+        drop(meters.append());
+        meters.append().outcome = AppendOutcome::Accepted;
+        let counted = |outcome| meters.appends.at(outcome).get();
+        assert_eq!((counted(AppendOutcome::Unknown), counted(AppendOutcome::Accepted)), (1, 1));
     }
 }

@@ -16,6 +16,7 @@ mod identity;
 mod idle;
 mod limits;
 mod live;
+mod metrics;
 mod outage;
 mod protocol;
 mod s3;

@@ -1,7 +1,7 @@
 //! `GET /metrics`, and the families that the metadata state fills.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -12,7 +12,10 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{View, nodes};
 use crate::metadata::Metadata;
-use crate::metrics::{Metrics, counter, gauge};
+use crate::metrics::{
+    Committer, LabelValue as _, Metric, Metrics, RecoveryMeters, catalog as c, counter, family, float, gauge,
+    histogram,
+};
 use crate::storage::reader::SegmentReader;
 use crate::streams::Streams;
 
@@ -44,29 +47,18 @@ impl Collector for OfState {
         let state = &seen.state;
         let nodes = nodes::list(state).nodes;
         let ended = state.sessions.values().filter(|s| s.ended.is_some()).count();
-        let leader_known = u8::from(seen.leader.is_some());
-        let families: [(&str, &str, f64); 8] = [
-            ("metadata_applied_index", "Last log entry that this node applied", float(seen.applied)),
-            ("metadata_term", "Term of the metadata log", float(seen.term)),
-            ("metadata_leader_known", "1 if this node knows the log's leader", f64::from(leader_known)),
-            ("nodes", "Nodes registered", float(count(nodes.len()))),
-            (
-                "nodes_alive",
-                "Nodes with a live session",
-                float(count(nodes.iter().filter(|n| n.alive).count())),
-            ),
-            ("streams", "Streams by the log", float(count(state.streams.len()))),
-            ("segments", "Segments by the log", float(count(state.segments.len()))),
-            (
-                "sessions_awaiting_recovery",
-                "Ended sessions whose records are not recovered",
-                float(count(ended)),
-            ),
+        let alive = nodes.iter().filter(|node| node.alive).count();
+        let gauges: [(&'static Metric, u64); 8] = [
+            (&c::METADATA_APPLIED_INDEX, seen.applied),
+            (&c::METADATA_TERM, seen.term),
+            (&c::METADATA_LEADER_KNOWN, seen.leader.is_some().into()),
+            (&c::NODES, count(nodes.len())),
+            (&c::NODES_ALIVE, count(alive)),
+            (&c::STREAMS, count(state.streams.len())),
+            (&c::SEGMENTS, count(state.segments.len())),
+            (&c::SESSIONS_AWAITING_RECOVERY, count(ended)),
         ];
-        for (name, help, value) in families {
-            gauge(&mut encoder, name, help, value)?;
-        }
-        Ok(())
+        gauges.into_iter().try_for_each(|(metric, value)| gauge(&mut encoder, metric, float(value)))
     }
 }
 
@@ -75,6 +67,7 @@ struct OfNode {
     metadata: Metadata,
     streams: Streams,
     reader: SegmentReader,
+    recovery: Arc<RecoveryMeters>,
 }
 
 impl fmt::Debug for OfNode {
@@ -85,52 +78,97 @@ impl fmt::Debug for OfNode {
 
 /// Registers what the parts of a running node count.
 pub(super) fn register_node(metrics: &Metrics, metadata: Metadata, streams: Streams, reader: SegmentReader) {
-    metrics.collect(OfNode { metadata, streams, reader });
+    let recovery = metrics.recovery();
+    metrics.collect(OfNode { metadata, streams, reader, recovery });
 }
 
 impl Collector for OfNode {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (wal, log, cache) = (self.streams.wal_status(), self.metadata.stats(), self.reader.stats());
-        let zero = Duration::ZERO;
-        let oldest = wal.oldest_waiting.unwrap_or(zero).as_secs_f64();
-        let failing = wal.error.as_ref().map_or(zero, |(_, since)| *since).as_secs_f64();
-        let gauges: [(&str, &str, f64); 13] = [
-            ("open_streams", "Streams open at this node", float(count(self.streams.open_count()))),
-            ("wal_backlog_bytes", "Bytes not yet in segments", float(wal.backlog_bytes)),
-            ("wal_backlog_max_bytes", "Bound of wal_backlog_bytes", float(wal.max_bytes)),
-            ("wal_backlog_objects", "WAL objects not yet in segments", float(wal.backlog_objects)),
-            ("wal_backlog_max_objects", "Bound of wal_backlog_objects", float(wal.max_objects)),
-            ("wal_waiting_appends", "Appends that are not durable yet", float(wal.waiting)),
-            ("wal_oldest_waiting_seconds", "Age of the oldest of them", oldest),
-            ("wal_failing_seconds", "How long puts have been failing; 0 if they do not", failing),
-            ("wal_put_seconds", "Moving average of a put's time", wal.put_time.as_secs_f64()),
-            ("metadata_waiting_commands", "Commands without an answer yet", float(count(log.waiting))),
-            ("metadata_log_bytes", "Log applied since the newest snapshot", float(log.log_bytes)),
-            ("cache_bytes", "Blocks of segments in memory", float(cache.bytes)),
-            ("cache_max_bytes", "Bound of cache_bytes", float(cache.capacity)),
+        let encoder = &mut encoder;
+        self.wal(encoder)?;
+        self.streams(encoder)?;
+        self.store(encoder)?;
+        self.log(encoder)
+    }
+}
+
+impl OfNode {
+    fn wal(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (wal, meters) = (self.streams.wal_status(), self.streams.wal_meters());
+        let oldest = wal.oldest_waiting.unwrap_or_default().as_secs_f64();
+        let failing = wal.error.map(|(_, since)| since).unwrap_or_default().as_secs_f64();
+        let gauges: [(&'static Metric, f64); 8] = [
+            (&c::WAL_BACKLOG, float(wal.backlog_bytes)),
+            (&c::WAL_BACKLOG_MAX, float(wal.max_bytes)),
+            (&c::WAL_BACKLOG_OBJECTS, float(wal.backlog_objects)),
+            (&c::WAL_BACKLOG_MAX_OBJECTS, float(wal.max_objects)),
+            (&c::WAL_WAITING_APPENDS, float(wal.waiting)),
+            (&c::WAL_OLDEST_WAITING, oldest),
+            (&c::WAL_FAILING, failing),
+            (&c::WAL_STALLED, float(wal.stalled.into())),
         ];
-        for (name, help, value) in gauges {
-            gauge(&mut encoder, name, help, value)?;
-        }
-        let counters: [(&str, &str, u64); 5] = [
-            ("wal_puts", "Puts of WAL objects, failed ones included", wal.puts),
-            ("wal_objects", "WAL objects made durable", wal.objects),
-            ("wal_records", "Appends made durable", wal.frames),
-            ("cache_hits", "Blocks found in memory", cache.hits),
-            ("cache_misses", "Blocks fetched", cache.misses),
+        gauges.into_iter().try_for_each(|(metric, value)| gauge(encoder, metric, value))?;
+        histogram(encoder, &c::WAL_DURABILITY, &meters.durability_seconds)?;
+        histogram(encoder, &c::WAL_PUT, &meters.put_seconds)?;
+        histogram(encoder, &c::WAL_OBJECT_RECORDS, &meters.object_records)?;
+        family(encoder, &c::WAL_PUTS, |series| {
+            meters.puts.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
+        })?;
+        counter(encoder, &c::WAL_WRITTEN, meters.bytes.get())
+    }
+
+    fn streams(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (meters, cache) = (self.streams.meters(), self.reader.stats());
+        family(encoder, &c::APPENDS, |series| {
+            meters.appends.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
+        })?;
+        let made = [(Committer::Flush, &meters.segments), (Committer::Recovery, &self.recovery.segments)];
+        family(encoder, &c::SEGMENTS_COMMITTED, |series| {
+            made.iter().try_for_each(|(by, m)| series.counter(&[by.as_str()], m.count.get()))
+        })?;
+        family(encoder, &c::SEGMENT_COMMITTED, |series| {
+            made.iter().try_for_each(|(by, m)| series.counter(&[by.as_str()], m.bytes.get()))
+        })?;
+        counter(encoder, &c::FORKS, meters.forks.get())?;
+        counter(encoder, &c::STREAMS_EXPIRED, meters.expired.get())?;
+        counter(encoder, &c::CACHE_HITS, cache.hits)?;
+        counter(encoder, &c::CACHE_MISSES, cache.misses)?;
+        gauge(encoder, &c::OPEN_STREAMS, float(count(self.streams.open_count())))?;
+        gauge(encoder, &c::CACHE, float(cache.bytes))?;
+        gauge(encoder, &c::CACHE_MAX, float(cache.capacity))
+    }
+
+    fn store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let meters = self.streams.store_meters();
+        family(encoder, &c::STORE_REQUEST, |series| {
+            meters.seconds.each().try_for_each(|(call, took)| series.histogram(&[call], took))
+        })?;
+        family(encoder, &c::STORE_ERRORS, |series| {
+            for (call, kinds) in meters.errors.each() {
+                kinds.each().try_for_each(|(kind, n)| series.counter(&[call, kind], n.get()))?;
+            }
+            Ok(())
+        })?;
+        family(encoder, &c::STORE_RETRIES, |series| {
+            meters.retries.each().try_for_each(|(call, n)| series.counter(&[call], n.get()))
+        })
+    }
+
+    fn log(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let log = self.metadata.stats();
+        let gauges: [(&'static Metric, u64); 7] = [
+            (&c::METADATA_LEADER, log.leadership.me.into()),
+            (&c::METADATA_LAST_LOG_INDEX, log.last_log),
+            (&c::METADATA_SNAPSHOT_INDEX, log.snapshot),
+            (&c::METADATA_PURGED_INDEX, log.purged),
+            (&c::METADATA_LOG, log.log_bytes),
+            (&c::METADATA_LOG_CACHE, log.cached_bytes),
+            (&c::METADATA_WAITING_COMMANDS, count(log.waiting)),
         ];
-        for (name, help, value) in counters {
-            counter(&mut encoder, name, help, value)?;
-        }
-        Ok(())
+        gauges.into_iter().try_for_each(|(metric, value)| gauge(encoder, metric, float(value)))
     }
 }
 
 fn count(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "metrics are floating point; 2^53 is far above any of these")]
-fn float(n: u64) -> f64 {
-    n as f64
 }

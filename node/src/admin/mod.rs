@@ -30,7 +30,7 @@ use crate::config::{ConfigError, ServeConfig};
 use crate::metadata::command::{Command, Refusal};
 use crate::metadata::state::State;
 use crate::metadata::{Metadata, codec};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, catalog};
 use crate::net::TcpListener;
 use crate::readiness::Readiness;
 use crate::storage::reader::SegmentReader;
@@ -135,8 +135,7 @@ pub fn serve(
     let tokens = config.admin_token_file.clone().map(Tokens::open).transpose();
     let tokens = tokens.map_err(|why| ConfigError::Together(format!("--admin-token-file: {why}")))?;
     let ready = readiness.clone();
-    slot.metrics
-        .gauge("ready", "1 if clients should be sent here", move || f64::from(u8::from(ready.is_ready())));
+    slot.metrics.gauge(&catalog::READY, move || f64::from(u8::from(ready.is_ready())));
     let admin = Admin {
         node: config.node_id.clone(),
         slot,

@@ -1,11 +1,13 @@
-//! `weir completions`, and the reference that `docs/cli.md` is.
+//! `weir completions`, and the references that `docs/cli.md` and `docs/metrics.md` are.
 //!
-//! Invariant: both come from the definitions that parse the command line, so they cannot say anything else.
+//! Invariant: they come from the definitions that parse the command line and that `/metrics` is written from, so they
+//! cannot say anything else.
 
-use clap::{Args, Command, CommandFactory as _};
+use clap::{Args, Command, CommandFactory as _, ValueEnum};
 use clap_complete::Shell;
 
 use super::{Cli, ExitCode, answer};
+use crate::metrics;
 
 pub(super) const HELP: &str = "\
 Examples:
@@ -27,6 +29,31 @@ pub(super) fn run(args: &Completions) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut script);
     answer(&String::from_utf8_lossy(&script))
+}
+
+/// A page of the documentation.
+#[derive(Debug, Args)]
+pub(super) struct Reference {
+    /// Which one
+    #[arg(value_name = "PAGE", value_enum, default_value = "cli")]
+    page: Page,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Page {
+    /// `docs/cli.md`
+    Cli,
+    /// `docs/metrics.md`
+    Metrics,
+}
+
+impl Reference {
+    pub(super) fn page(&self) -> String {
+        match self.page {
+            Page::Cli => reference(),
+            Page::Metrics => metrics::reference(),
+        }
+    }
 }
 
 /// Text columns of the reference.

@@ -109,9 +109,9 @@ enum Command {
     Completions(completions::Completions),
     /// Print the version and the format versions it reads
     Version,
-    /// Print this reference
+    /// Print a page of the documentation that is made from the program
     #[command(hide = true)]
-    Reference,
+    Reference(completions::Reference),
 }
 
 /// Runs one command line, program name first.
@@ -142,7 +142,7 @@ fn run(command: Command) -> ExitCode {
         Command::Fork(args) => create::fork(args),
         Command::Admin(args) => admin::run(args),
         Command::Completions(args) => completions::run(&args),
-        Command::Reference => answer(&completions::reference()),
+        Command::Reference(args) => answer(&args.page()),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
             answer(&format!("weir {version}\nformats {FORMAT_MIN} to {FORMAT_MAX}\n"))

@@ -56,7 +56,7 @@ use self::headers::RequestHeaders;
 use self::hop::Arrived;
 use self::paths::Target;
 use crate::clock::Clock;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Operation};
 use crate::streams::{StreamError, StreamName, Streams};
 
 /// What requests may take.
@@ -271,18 +271,18 @@ async fn handle(app: &App, request: Request<Incoming>, refused: Option<Framing>)
 }
 
 /// What is counted as what.
-fn operation(head: &request::Parts) -> &'static str {
+fn operation(head: &request::Parts) -> Operation {
     if paths::target(head.uri.path()) == Target::Streams {
-        return "list";
+        return Operation::List;
     }
     match head.method {
-        Method::POST => "append",
-        Method::GET if live(&head.uri) => "read-live",
-        Method::GET => "read",
-        Method::PUT => "create",
-        Method::HEAD => "head",
-        Method::DELETE => "delete",
-        _ => "other",
+        Method::POST => Operation::Append,
+        Method::GET if live(&head.uri) => Operation::ReadLive,
+        Method::GET => Operation::Read,
+        Method::PUT => Operation::Create,
+        Method::HEAD => Operation::Head,
+        Method::DELETE => Operation::Delete,
+        _ => Operation::Other,
     }
 }
 

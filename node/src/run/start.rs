@@ -4,7 +4,7 @@
 //! registered, or register before directory and store are known to belong together. Called by `Node::start`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -228,13 +228,6 @@ impl Records {
         let wal_store = wal::open(store, generation, identity.cluster, tasks);
         let reader = SegmentReader::new(store.clone(), config.cache_bytes);
         let skips = Skips::default();
-        let recovered = Arc::new(AtomicU64::new(0));
-        let counted = recovered.clone();
-        admin_slot.metrics().counter(
-            "recovered_sessions",
-            "Sessions that this process recovered",
-            move || counted.load(Ordering::Relaxed),
-        );
         let recovery = Recovery {
             tasks: tasks.clone(),
             clock: clock.clone(),
@@ -249,7 +242,7 @@ impl Records {
             skips: skips.clone(),
             lease: config.lease,
             segment_bytes: config.segment_bytes,
-            recovered,
+            meters: admin_slot.metrics().recovery(),
             next_segment: AtomicU64::new(FIRST_RECOVERY_SEGMENT),
         };
         tasks.spawn_vital("recovery", recovery.run());

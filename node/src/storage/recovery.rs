@@ -25,6 +25,7 @@ use crate::fault;
 use crate::metadata::command::{Command, CommitOrigin, NewSegment, Refusal};
 use crate::metadata::state::Ownership;
 use crate::metadata::{Metadata, ProposeError};
+use crate::metrics::RecoveryMeters;
 use crate::readiness::Readiness;
 use crate::tasks::Tasks;
 
@@ -56,8 +57,8 @@ pub struct Recovery {
     pub lease: Duration,
     /// Payload bytes per recovered segment.
     pub segment_bytes: u64,
-    /// Sessions recovered by this process.
-    pub recovered: Arc<AtomicU64>,
+    /// What it counts.
+    pub meters: Arc<RecoveryMeters>,
     /// Numbers recovery's segments: above the flusher's, so that no key is used twice.
     pub next_segment: AtomicU64,
 }
@@ -131,6 +132,7 @@ impl Recovery {
                     Ok(()) | Err(Stopped::NotOurs) => {}
                     Err(Stopped::Over(why)) => anyhow::bail!(why),
                     Err(Stopped::Again(why)) => {
+                        self.meters.retries.inc();
                         let n = tries.entry(session.clone()).or_insert(0);
                         tracing::warn!(%session, tries = *n, why, "recovery has to be tried again");
                         troubles.push(format!("session {session}: {why}"));
@@ -247,9 +249,9 @@ impl Recovery {
             Err(e) => return Err(Stopped::Again(e.to_string())),
         }
         self.skips.forget(&claimed.ended);
-        self.recovered.fetch_add(1, Ordering::Relaxed);
-        fault::point("recovery.recovered");
         let took = began.elapsed();
+        self.meters.seconds.time(took);
+        fault::point("recovery.recovered");
         tracing::info!(session = %claimed.ended, objects = end.saturating_sub(claimed.wal_start), frames, ?took, "recovered");
         if let Err(e) = self.wal_store.trim(&claimed.ended, end).await {
             tracing::warn!(session = %claimed.ended, error = %e, "recovered WAL not deleted; the sweep at the next start does it");
@@ -340,7 +342,11 @@ impl Recovery {
             fault::point("recovery.uploaded");
             ranges = built.ranges;
         }
+        let bytes = segment.as_ref().map(|s| s.bytes);
         commit::commit(&self.metadata, &origin, segment, &ranges, Some(covered)).await?;
+        if let Some(bytes) = bytes {
+            self.meters.segments.committed(bytes);
+        }
         Ok(())
     }
 

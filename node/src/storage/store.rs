@@ -15,8 +15,10 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig};
+use tokio::time::Instant;
 
 use crate::clock;
+use crate::metrics::{Count, StoreCall, StoreFault, StoreMeters};
 
 mod url;
 
@@ -85,6 +87,18 @@ pub enum StoreError {
     Config(String),
 }
 
+impl StoreError {
+    /// As what it is counted; `None`: the store was not asked.
+    fn fault(&self) -> Option<StoreFault> {
+        match self {
+            Self::Unavailable { .. } => Some(StoreFault::Unavailable),
+            Self::TimedOut { .. } => Some(StoreFault::TimedOut),
+            Self::Denied { .. } => Some(StoreFault::Denied),
+            Self::Config(_) => None,
+        }
+    }
+}
+
 /// A handle on the bucket. Clones share connections.
 #[derive(Clone)]
 pub struct Store {
@@ -95,6 +109,7 @@ struct Inner {
     objects: Arc<dyn ObjectStore>,
     prefix: String,
     local: Option<PathBuf>,
+    meters: StoreMeters,
 }
 
 impl Store {
@@ -107,8 +122,7 @@ impl Store {
                 std::fs::create_dir_all(folder).map_err(at)?;
                 let folder = folder.canonicalize().map_err(at)?;
                 let objects = LocalFileSystem::new_with_prefix(&folder).map_err(config)?.with_fsync(true);
-                let inner = Inner { objects: Arc::new(objects), prefix: String::new(), local: Some(folder) };
-                Ok(Self { inner: Arc::new(inner) })
+                Ok(Self::new(Arc::new(objects), String::new(), Some(folder)))
             }
             StoreUrl::S3 { bucket, prefix } => {
                 let objects = s3(bucket, env)?.build().map_err(config)?;
@@ -120,7 +134,16 @@ impl Store {
     /// A bucket over any implementation: tests and simulation.
     pub fn over(objects: Arc<dyn ObjectStore>, prefix: &str) -> Self {
         let prefix = prefix.trim_matches('/').to_owned();
-        Self { inner: Arc::new(Inner { objects, prefix, local: None }) }
+        Self::new(objects, prefix, None)
+    }
+
+    fn new(objects: Arc<dyn ObjectStore>, prefix: String, local: Option<PathBuf>) -> Self {
+        Self { inner: Arc::new(Inner { objects, prefix, local, meters: StoreMeters::default() }) }
+    }
+
+    /// What was asked of it, and how that went.
+    pub fn meters(&self) -> &StoreMeters {
+        &self.inner.meters
     }
 
     /// What lies below.
@@ -136,6 +159,12 @@ impl Store {
 
     /// Stores `body` unless the key is taken.
     pub async fn put_if_absent(&self, key: &str, body: Bytes) -> Result<Put, StoreError> {
+        let began = Instant::now();
+        let done = self.put(key, body).await;
+        self.counted(StoreCall::Put, began, done)
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<Put, StoreError> {
         let path = self.path(key)?;
         let limit = DEADLINE + Duration::from_secs((body.len() >> 20) as u64);
         let options = PutOptions::from(PutMode::Create);
@@ -151,7 +180,9 @@ impl Store {
 
     /// "Exists" is also what a conflict of the moment comes as (S3's 409), which says nothing.
     async fn really_exists(&self, key: &str, path: &Path) -> Result<Put, StoreError> {
-        let found = retried("head", key, DEADLINE, || self.inner.objects.head(path));
+        // To whoever asks it is a part of the put.
+        let retries = self.retries(StoreCall::Put);
+        let found = retried("head", key, DEADLINE, retries, || self.inner.objects.head(path));
         match absent_is_none(found.await?, "head", key)? {
             Some(_) => Ok(Put::Exists),
             None => {
@@ -164,9 +195,10 @@ impl Store {
     /// The object, or `None` if there is none.
     pub async fn get(&self, key: &str) -> Result<Option<Bytes>, StoreError> {
         let path = &self.path(key)?;
-        let got =
-            retried("get", key, DEADLINE * 3, || async { self.inner.objects.get(path).await?.bytes().await });
-        absent_is_none(got.await?, "get", key)
+        let get = || async { self.inner.objects.get(path).await?.bytes().await };
+        let began = Instant::now();
+        let got = retried("get", key, DEADLINE * 3, self.retries(StoreCall::Get), get).await;
+        self.counted(StoreCall::Get, began, got.and_then(|got| absent_is_none(got, "get", key)))
     }
 
     /// Several ranges of one object, in order; neighbours are fetched together. `None` if the object is gone.
@@ -176,15 +208,20 @@ impl Store {
         ranges: &[Range<u64>],
     ) -> Result<Option<Vec<Bytes>>, StoreError> {
         let path = &self.path(key)?;
-        let got = retried("get", key, DEADLINE * 3, || self.inner.objects.get_ranges(path, ranges));
-        absent_is_none(got.await?, "get", key)
+        let get = || self.inner.objects.get_ranges(path, ranges);
+        let began = Instant::now();
+        let got = retried("get", key, DEADLINE * 3, self.retries(StoreCall::Get), get).await;
+        self.counted(StoreCall::Get, began, got.and_then(|got| absent_is_none(got, "get", key)))
     }
 
     /// Deletes the object; that there is none is success.
     pub async fn delete(&self, key: &str) -> Result<(), StoreError> {
         let path = &self.path(key)?;
-        let deleted = retried("delete", key, DEADLINE, || self.inner.objects.delete(path));
-        absent_is_none(deleted.await?, "delete", key).map(|_| ())
+        let delete = || self.inner.objects.delete(path);
+        let began = Instant::now();
+        let deleted = retried("delete", key, DEADLINE, self.retries(StoreCall::Delete), delete).await;
+        let deleted = deleted.and_then(|done| absent_is_none(done, "delete", key)).map(|_| ());
+        self.counted(StoreCall::Delete, began, deleted)
     }
 
     /// At most `limit` of the objects whose keys begin with the folder `prefix`, in no particular order. A hint: never
@@ -202,7 +239,29 @@ impl Store {
             }
             Ok(found)
         };
-        within("list", prefix, LIST_DEADLINE, listing).await?.map_err(|e| error("list", prefix, &e))
+        let began = Instant::now();
+        let listed = within("list", prefix, LIST_DEADLINE, listing).await;
+        let listed = listed.and_then(|listed| listed.map_err(|e| error("list", prefix, &e)));
+        self.counted(StoreCall::List, began, listed)
+    }
+
+    /// Counts a call. One that its caller gives up is not counted.
+    fn counted<T>(
+        &self,
+        call: StoreCall,
+        began: Instant,
+        done: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let meters = &self.inner.meters;
+        meters.seconds.at(call).time(began.elapsed());
+        if let Some(fault) = done.as_ref().err().and_then(StoreError::fault) {
+            meters.errors.at(call).at(fault).inc();
+        }
+        done
+    }
+
+    fn retries(&self, call: StoreCall) -> &Count {
+        self.inner.meters.retries.at(call)
     }
 
     fn path(&self, key: &str) -> Result<Path, StoreError> {
@@ -271,6 +330,7 @@ async fn retried<T, F>(
     call: &'static str,
     key: &str,
     after: Duration,
+    retries: &Count,
     mut once: impl FnMut() -> F,
 ) -> Result<object_store::Result<T>, StoreError>
 where
@@ -283,6 +343,7 @@ where
                 Err(e) if transient(&e) => tokio::time::sleep(jittered(pause)).await,
                 outcome => return outcome,
             }
+            retries.inc();
             pause *= 3;
         }
         once().await

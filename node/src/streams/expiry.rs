@@ -150,7 +150,10 @@ impl Inner {
         let answer = self.metadata.propose(Command::Expire { streams, now_ms }).await?;
         fault::point("expire.after_propose");
         match answer {
-            Answer::Ended(each) => Ok(each),
+            Answer::Ended(each) => {
+                self.meters.expired.add(each.iter().filter(|answer| answer.is_ok()).count() as u64);
+                Ok(each)
+            }
             other => Err(ProposeError::Unavailable(format!("unexpected answer {other:?}"))),
         }
     }

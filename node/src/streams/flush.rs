@@ -309,6 +309,9 @@ async fn flush(inner: &Arc<Inner>, work: Work, number: u64) -> anyhow::Result<()
         tries += 1;
     };
     inner.readiness.clear("segments");
+    if !built.ranges.is_empty() {
+        inner.meters.segments.committed(built.object.len() as u64);
+    }
     for (outcome, after) in outcomes.iter().zip(built.after) {
         let Some(Base { stream, .. }) = bases.get(&after.stream).and_then(Option::as_ref) else { continue };
         // A part of an earlier try may have been committed: then this try skipped it.

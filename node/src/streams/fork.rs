@@ -132,6 +132,7 @@ impl Inner {
         match self.metadata.propose(command).await {
             Ok(Answer::Created { stream, .. }) => {
                 fault::point("fork.created");
+                self.meters.forks.inc();
                 if unborn {
                     return self.create_unborn(stream, Wanted::Fork(spec)).await;
                 }

@@ -54,6 +54,7 @@ use crate::clock::Clock;
 use crate::metadata::Metadata;
 use crate::metadata::command::StreamConfig;
 use crate::metadata::state::{self, SessionNo};
+use crate::metrics::{AppendOutcome, StoreMeters, StreamMeters, WalMeters};
 use crate::readiness::Readiness;
 use crate::session::Lease;
 use crate::storage::reader::SegmentReader;
@@ -153,6 +154,7 @@ pub(crate) struct Inner {
     notices: notices::Notices,
     wakes: wakes::Wakes,
     touches: touches::Touches,
+    meters: StreamMeters,
     /// Cancelled when the node begins to leave: waiting readers are answered.
     leaving: CancellationToken,
 }
@@ -235,6 +237,7 @@ impl Streams {
                 notices: notices::Notices::default(),
                 wakes: wakes::Wakes::default(),
                 touches: touches::Touches::default(),
+                meters: StreamMeters::default(),
                 leaving: CancellationToken::new(),
             }
         });
@@ -305,6 +308,21 @@ impl Streams {
         self.inner.wal.status()
     }
 
+    /// What the service counts.
+    pub fn meters(&self) -> &StreamMeters {
+        &self.inner.meters
+    }
+
+    /// What the WAL counts.
+    pub fn wal_meters(&self) -> Arc<WalMeters> {
+        self.inner.wal.meters()
+    }
+
+    /// What the bucket was asked.
+    pub fn store_meters(&self) -> &StoreMeters {
+        self.inner.store.meters()
+    }
+
     /// Resolves when a seal says that this session was fenced.
     pub async fn sealed(&self) {
         self.inner.wal.sealed().cancelled().await;
@@ -326,6 +344,14 @@ impl Writer {
     /// Appends, and answers once the answer can be relied on.
     pub async fn append(&self, append: Append) -> Result<Appended, StreamError> {
         let inner = &self.inner;
+        let mut meter = inner.meters.append();
+        let done = self.append_counted(append).await;
+        meter.outcome = outcome(&done);
+        done
+    }
+
+    async fn append_counted(&self, append: Append) -> Result<Appended, StreamError> {
+        let inner = &self.inner;
         let mut stream = self.stream.clone();
         loop {
             let waiting = stream.signal.clone();
@@ -343,6 +369,17 @@ impl Writer {
                 Attempt::Gone => stream = inner.open(stream.id).await?,
             }
         }
+    }
+}
+
+/// As what an append is counted.
+fn outcome(done: &Result<Appended, StreamError>) -> AppendOutcome {
+    match done {
+        Ok(Appended { duplicate: false, .. }) => AppendOutcome::Accepted,
+        Ok(Appended { duplicate: true, .. }) => AppendOutcome::Duplicate,
+        Err(StreamError::OutcomeUnknown) => AppendOutcome::Unknown,
+        Err(StreamError::Unavailable { .. }) => AppendOutcome::Unavailable,
+        Err(_what_is_wrong_with_it) => AppendOutcome::Refused,
     }
 }
 

@@ -24,6 +24,7 @@ use super::queue::{Batch, Completion, Over, Queue, Start};
 use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter, direct};
 use crate::clock::Clock;
 use crate::fault;
+use crate::metrics::WalMeters;
 use crate::storage::record::{Frame, codec};
 use crate::storage::store::jittered;
 use crate::tasks::Tasks;
@@ -178,6 +179,11 @@ impl Wal {
     /// What it holds and how it fares.
     pub fn status(&self) -> WalStatus {
         self.shared.queue.lock().status(self.shared.clock.monotonic())
+    }
+
+    /// What it counts.
+    pub fn meters(&self) -> Arc<WalMeters> {
+        self.shared.queue.lock().meters()
     }
 
     /// Cancelled once a seal fenced this session: the process must exit.

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::{FIRST_SEQ, WalLimits, WalStatus};
 use crate::clock::Clock;
+use crate::metrics::{PutOutcome, WalMeters};
 use crate::storage::record::{Frame, codec};
 
 /// Assumed until the first put was measured.
@@ -131,6 +132,7 @@ pub(super) struct Queue {
     puts: u64,
     durable_objects: u64,
     durable_frames: u64,
+    meters: Arc<WalMeters>,
 }
 
 impl Queue {
@@ -155,6 +157,7 @@ impl Queue {
             puts: 0,
             durable_objects: 0,
             durable_frames: 0,
+            meters: Arc::default(),
         }
     }
 
@@ -244,8 +247,15 @@ impl Queue {
     /// One try of a put ended: after how long, or why not, whether for lack of room, and when it began.
     pub(super) fn put_ended(&mut self, seq: u64, outcome: Result<Duration, (String, bool, Instant)>) {
         self.puts += 1;
+        let ended = match &outcome {
+            Ok(_) => PutOutcome::Stored,
+            Err((_, true, _)) => PutOutcome::NoRoom,
+            Err((_, false, _)) => PutOutcome::Unknown,
+        };
+        self.meters.puts.at(ended).inc();
         match outcome {
             Ok(took) => {
+                self.meters.put_seconds.time(took);
                 self.failing.remove(&seq);
                 self.put_time = Some(self.put_time.map_or(took, |t| (t * 7 + took) / 8));
             }
@@ -260,7 +270,11 @@ impl Queue {
 
     /// An object is durable, with all before it.
     pub(super) fn durable(&mut self, seq: u64, bytes: u64, frames: u64) {
-        self.taken.pop_front();
+        if let Some(since) = self.taken.pop_front() {
+            self.meters.durability_seconds.times(since.elapsed(), frames);
+        }
+        self.meters.object_records.observe(frames);
+        self.meters.bytes.add(bytes);
         self.waiting -= frames;
         self.durable_below = seq + 1;
         self.durable_objects += 1;
@@ -278,12 +292,24 @@ impl Queue {
         }
     }
 
+    pub(super) fn meters(&self) -> Arc<WalMeters> {
+        self.meters.clone()
+    }
+
     pub(super) fn last(&self) -> Option<Arc<Completion>> {
         self.last.clone()
     }
 
     /// Ends it; returns what waited. The first end counts.
     pub(super) fn end(&mut self, over: Over) -> Vec<Arc<Completion>> {
+        let counted = match &over {
+            Over::Sealed => Some(PutOutcome::Sealed),
+            Over::Failed(_) => Some(PutOutcome::Failed),
+            Over::Stopped => None,
+        };
+        if let (None, Some(outcome)) = (&self.over, counted) {
+            self.meters.puts.at(outcome).inc();
+        }
         self.over.get_or_insert(over);
         self.open_bytes = 0;
         let flying = self.flying.take();
