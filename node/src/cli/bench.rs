@@ -44,6 +44,40 @@ Examples:
 
 Exit code 1 means that requests failed, or that records were lost, doubled or damaged.";
 
+const APPEND_EXAMPLES: &str = "\
+Examples:
+  weir bench append --connections 64 --streams 1000 --size 256 --duration 30s
+      64 connections go round 1,000 streams
+  weir bench append --connections 8 --streams 8 --content-type application/json --verify
+      JSON strings, read back and compared byte by byte";
+
+const READ_EXAMPLES: &str = "\
+Examples:
+  weir bench read --bytes 256MiB --connections 8
+      Appends 256 MiB, then eight connections read all of it, as often as the time allows
+  weir bench read --bytes 1GiB --verify --json";
+
+const TAIL_EXAMPLES: &str = "\
+Examples:
+  weir bench tail --subscribers 1000 --rate 50
+      One stream, 50 records a second, 1,000 readers by server-sent events
+  weir bench tail --live long-poll --subscribers 10000 --streams 1000 --rate 1 --duration 60s";
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  weir bench create --connections 32 --duration 10s
+  weir bench create --connections 32 --count 20000 --keep
+      Leaves 20,000 streams";
+
+const MIXED_EXAMPLES: &str = "\
+Examples:
+  weir bench mixed --connections 16
+  weir bench mixed --connections 16 --mix append=90,read=10 --plot mixed.svg";
+
+fn with_codes(examples: &str) -> String {
+    format!("{examples}\n\n{}", super::exit::EXIT_CODES)
+}
+
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
 pub(super) struct BenchArgs {
@@ -57,14 +91,19 @@ pub(super) struct BenchArgs {
 #[derive(Debug, Subcommand)]
 enum Load {
     /// Append records
+    #[command(after_help = with_codes(APPEND_EXAMPLES))]
     Append(AppendArgs),
     /// Read a stream from its start to its tail, again and again
+    #[command(after_help = with_codes(READ_EXAMPLES))]
     Read(ReadArgs),
     /// Follow streams live while records are appended at a steady rate
+    #[command(after_help = with_codes(TAIL_EXAMPLES))]
     Tail(TailArgs),
     /// Create streams
+    #[command(after_help = with_codes(CREATE_EXAMPLES))]
     Create(CreateArgs),
     /// Appends, reads, heads and creates beside each other
+    #[command(after_help = with_codes(MIXED_EXAMPLES))]
     Mixed(MixedArgs),
 }
 

@@ -45,12 +45,14 @@ use spare::Spares;
 struct Sizes {
     first: u64,
     last: u64,
+    /// Filled at a time, and between two syncs: a long sync there would hold up those of the log.
+    chunk: usize,
 }
 
 /// What `owner` says from the first log on.
 const BEGUN: &[u8] = b"begun\n";
 
-const SIZES: Sizes = Sizes { first: 1 << 20, last: 64 << 20 };
+const SIZES: Sizes = Sizes { first: 1 << 20, last: 64 << 20, chunk: 1 << 20 };
 
 /// WALs in a local folder.
 pub struct LocalWal {
@@ -91,7 +93,7 @@ impl LocalWal {
     /// Files so small that a test crosses many.
     #[cfg(test)]
     pub(super) fn with_small_files(mut self) -> Self {
-        self.sizes = Sizes { first: 4096, last: 16384 };
+        self.sizes = Sizes { first: 4096, last: 16384, chunk: 1 << 20 };
         self
     }
 

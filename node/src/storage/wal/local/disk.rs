@@ -77,6 +77,13 @@ impl Disk {
         }
     }
 
+    /// Makes a file end at `bytes`, for good: a file that grew back would look damaged.
+    pub(super) fn cut(&self, file: &File, bytes: u64) -> io::Result<()> {
+        step!(self, Reserve);
+        file.set_len(bytes)?;
+        file.sync_all()
+    }
+
     /// Makes a file's content last.
     pub(super) fn sync(&self, file: &File) -> io::Result<()> {
         step!(self, Sync);

@@ -1,7 +1,8 @@
 //! Files made ready ahead of need, so that no append waits for the allocation of a file.
 //!
 //! Invariant: a spare is synced, its blocks written, before it is handed out, so that a later fdatasync of overwritten
-//! data needs no change of metadata. Served by one thread per live session; asked by that session's log, and by trimming,
+//! data needs no change of metadata. Whoever asks waits for the block that is being filled at most: what is filled so far
+//! is the file then. Served by one thread per live session; asked by that session's log, and by trimming,
 //! which gives files back.
 
 use std::collections::VecDeque;
@@ -17,8 +18,6 @@ use crate::tasks::Tasks;
 
 /// How many files are kept ready.
 const KEEP: usize = 2;
-/// Written at a time, and between two syncs: a long sync here would hold up those of the log.
-const CHUNK: usize = 1 << 20;
 /// Sizes are multiples of it.
 const BLOCK: u64 = 4096;
 
@@ -58,6 +57,8 @@ impl Spares {
     pub(super) fn start(folder: &Folder, tasks: &Tasks, sizes: Sizes) -> io::Result<Self> {
         let (asks, inbox) = mpsc::sync_channel(16);
         let maker = Maker {
+            inbox,
+            asked: None,
             folder: folder.path.clone(),
             disk: folder.disk.clone(),
             ready: VecDeque::new(),
@@ -65,7 +66,7 @@ impl Spares {
             sizes,
             number: 0,
         };
-        tasks.spawn_unawaited_thread("weir-wal-spare", move || maker.run(&inbox))?;
+        tasks.spawn_unawaited_thread("weir-wal-spare", move || maker.run())?;
         Ok(Self { asks })
     }
 
@@ -105,12 +106,15 @@ struct Maker {
     size: u64,
     sizes: Sizes,
     number: u64,
+    inbox: Receiver<Ask>,
+    /// Came while a file was being filled.
+    asked: Option<Ask>,
 }
 
 impl Maker {
-    fn run(mut self, inbox: &Receiver<Ask>) {
+    fn run(mut self) {
         self.prepare();
-        while let Ok(ask) = inbox.recv() {
+        while let Some(ask) = self.asked.take().or_else(|| self.inbox.recv().ok()) {
             match ask {
                 Ask::Take(size, reply) => {
                     let taken = self.take(size);
@@ -153,38 +157,52 @@ impl Maker {
         let least = (least + FENCE.len() as u64).next_multiple_of(BLOCK).max(self.sizes.first);
         let mut size = self.size.max(least);
         loop {
-            match self.fill(size) {
+            match self.fill(least, size) {
                 Err(e) if is_full(&e) && size > least => size = (size / 2).max(least),
                 made => return made,
             }
         }
     }
 
-    fn fill(&mut self, size: u64) -> io::Result<Spare> {
+    fn fill(&mut self, least: u64, size: u64) -> io::Result<Spare> {
         self.number += 1;
         let path = self.folder.join(format!("spare-{}", self.number));
         let file = self.disk.create(&path)?;
-        let filled = self.zero(&file, size);
+        let filled = self.zero(&file, least, size);
         if filled.is_err() {
             // Room that is short must not be held.
             drop(self.disk.remove(&path));
         }
-        filled.map(|()| Spare { file, path, size })
+        filled.map(|size| Spare { file, path, size })
     }
 
-    fn zero(&self, file: &File, size: u64) -> io::Result<()> {
+    /// Fills `size` bytes, or at least `least` once somebody asks; answers how many.
+    fn zero(&mut self, file: &File, least: u64, size: u64) -> io::Result<u64> {
         self.disk.reserve(file, size)?;
-        let zeros = vec![0; CHUNK.min(usize::try_from(size).unwrap_or(CHUNK))];
+        let most = self.sizes.chunk;
+        let zeros = vec![0; most.min(usize::try_from(size).unwrap_or(most))];
         let mut at = 0;
         while at < size {
-            let chunk = &zeros[..usize::try_from(size - at).unwrap_or(CHUNK).min(zeros.len())];
+            let chunk = &zeros[..usize::try_from(size - at).unwrap_or(most).min(zeros.len())];
             self.disk.write_at(file, chunk, at)?;
             at += chunk.len() as u64;
             fault::point("wal.local.spare.fill");
             self.disk.sync(file)?;
+            if at >= least && at < size && self.is_asked() {
+                self.disk.cut(file, at)?;
+                break;
+            }
         }
-        self.disk.write_at(file, FENCE, usable(size))?;
-        self.disk.sync(file)
+        self.disk.write_at(file, FENCE, usable(at))?;
+        self.disk.sync(file)?;
+        Ok(at)
+    }
+
+    fn is_asked(&mut self) -> bool {
+        if self.asked.is_none() {
+            self.asked = self.inbox.try_recv().ok();
+        }
+        self.asked.is_some()
     }
 
     /// What it holds is of this session and of lower numbers than anything written later, so that no reader takes it
@@ -208,5 +226,47 @@ impl Maker {
         let file = self.disk.open(&path)?;
         self.ready.push_back(Spare { file, path, size });
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_gets_what_is_filled_so_far_with_its_end_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        let (asks, inbox) = mpsc::sync_channel(16);
+        let sizes = Sizes { first: 4096, last: 1 << 20, chunk: 4096 };
+        let mut maker = Maker {
+            inbox,
+            asked: None,
+            folder: folder.path().to_owned(),
+            disk: Disk::default(),
+            ready: VecDeque::new(),
+            size: sizes.last,
+            sizes,
+            number: 0,
+        };
+        let length = |spare: &Spare| std::fs::metadata(&spare.path).unwrap().len();
+        let marked = |spare: &Spare| {
+            let content = std::fs::read(&spare.path).unwrap();
+            let (zeros, end) = content.split_at(content.len() - FENCE.len());
+            zeros.iter().all(|b| *b == 0) && end == FENCE
+        };
+        let whole = maker.make(0).unwrap();
+        assert_eq!((whole.size, length(&whole)), (1 << 20, 1 << 20));
+        assert!(marked(&whole));
+
+        let (reply, _answer) = mpsc::sync_channel(1);
+        asks.send(Ask::Take(1, reply)).unwrap();
+        let part = maker.make(0).unwrap();
+        assert_eq!((part.size, length(&part)), (4096, 4096));
+        assert!(marked(&part));
+        // Not less than what is needed, however it presses.
+        let large = maker.make(10_000).unwrap();
+        assert_eq!((large.size, length(&large)), (12_288, 12_288));
+        assert!(marked(&large));
+        assert!(matches!(maker.asked, Some(Ask::Take(1, _))), "and then it is answered");
     }
 }
