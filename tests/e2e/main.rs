@@ -18,6 +18,7 @@ mod limits;
 mod live;
 mod outage;
 mod protocol;
+mod routing;
 mod s3;
 mod shutdown;
 mod steady;
