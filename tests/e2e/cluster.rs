@@ -9,9 +9,9 @@ use weir_tests::node::{Node, PATIENCE, Setup};
 use weir_tests::wait;
 
 /// Nodes with a directory each and a store that all share.
-struct Three {
+pub(crate) struct Three {
     scratch: Scratch,
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
 }
 
 impl Three {
@@ -22,16 +22,21 @@ impl Three {
     }
 
     /// Node 0 founds, the others join through it; all are ready.
-    async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(|setup| setup).await
+    }
+
+    /// The same, each set up a little differently.
+    pub(crate) async fn start_with(change: impl Fn(Setup) -> Setup) -> Result<Self> {
         let mut this = Self { scratch: Scratch::new(), nodes: Vec::new() };
-        let mut founder = this.setup(0).flag("bootstrap", true).spawn()?;
+        let mut founder = change(this.setup(0)).flag("bootstrap", true).spawn()?;
         let seed = founder.addresses().await?.peer;
         this.nodes.push(founder);
         // Alone it is no cluster of three.
         let why = this.nodes[0].unready_for(&["forming"]).await?;
         ensure!(why.contains("1 of the 3 voters"), "{why}");
         for i in 1..3 {
-            this.nodes.push(this.setup(i).flag("join", &seed).spawn()?);
+            this.nodes.push(change(this.setup(i)).flag("join", &seed).spawn()?);
         }
         for node in &mut this.nodes {
             node.ready(PATIENCE).await?;

@@ -19,6 +19,7 @@ mod live;
 mod metrics;
 mod outage;
 mod protocol;
+mod routing;
 mod s3;
 mod shutdown;
 mod steady;
