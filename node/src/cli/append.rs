@@ -167,12 +167,26 @@ impl Job {
         self.fits()?;
         self.whole()?;
         if self.args.close && !self.done.closed {
-            let stamp = self.stamp(self.done.taken);
-            let closed = self.client.close(&self.args.name, stamp).await;
-            let closed = closed.map_err(|e| Stop::about(self.args.name.as_str(), e))?;
-            self.done.next = Some(closed.next);
-            self.done.closed = true;
+            self.close().await?;
         }
+        Ok(())
+    }
+
+    async fn close(&mut self) -> Result<(), Stop> {
+        let stamp = self.stamp(self.done.taken);
+        let produced = stamp.is_some();
+        let closed = self.client.close(&self.args.name, stamp).await;
+        let closed = closed.map_err(|e| Stop::about(self.args.name.as_str(), e))?;
+        // The number was an append's in the earlier run: the server repeats the answer to that and closes nothing.
+        if produced && !closed.closed {
+            return Err(self.another_input(&format!(
+                "{} of this producer are in the stream, and this input makes {}",
+                human::counted(closed.highest.unwrap_or(self.done.taken) + 1, "request"),
+                self.done.taken
+            )));
+        }
+        self.done.next = Some(closed.next);
+        self.done.closed = true;
         Ok(())
     }
 
@@ -186,7 +200,7 @@ impl Job {
             seq: self.args.seq.clone(),
         };
         match self.client.append(&self.args.name, append).await {
-            Ok(Appended { next, highest, duplicate }) => {
+            Ok(Appended { next, highest, duplicate, .. }) => {
                 if duplicate {
                     let highest = highest.unwrap_or(number).max(number);
                     self.done.highest = Some((highest, next.parse().ok()));
@@ -207,11 +221,7 @@ impl Job {
                     self.done.taken += 1;
                     self.passed_over(&more);
                 }
-                let stamp = self.stamp(self.done.taken);
-                let closed = self.client.close(&self.args.name, stamp).await;
-                let closed = closed.map_err(|e| Stop::about(self.args.name.as_str(), e))?;
-                self.done.next = Some(closed.next);
-                self.done.closed = true;
+                self.close().await?;
                 Ok(Went::ClosedByUs)
             }
             Err(e) => Err(Stop::about_append(self.args.name.as_str(), e, produced)),

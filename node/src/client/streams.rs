@@ -87,6 +87,8 @@ pub struct Appended {
     pub highest: Option<u64>,
     /// It was there before.
     pub duplicate: bool,
+    /// The stream is closed behind it.
+    pub closed: bool,
 }
 
 /// A stream as HEAD tells.
@@ -325,7 +327,7 @@ fn next_offset(answer: &Answer) -> Result<String, Failure> {
 
 fn appended(answer: &Answer, duplicate: bool) -> Result<Appended, Failure> {
     let highest = answer.header("producer-seq").and_then(|v| v.parse().ok());
-    Ok(Appended { next: next_offset(answer)?, highest, duplicate })
+    Ok(Appended { next: next_offset(answer)?, highest, duplicate, closed: answer.flag("stream-closed") })
 }
 
 fn described(answer: &Answer) -> Result<Described, Failure> {

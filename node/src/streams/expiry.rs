@@ -206,7 +206,7 @@ impl Inner {
     }
 
     /// Ends what is over, as far as it is this node's business; answers whether there may be more.
-    async fn sweep_expired(&self) -> bool {
+    pub(super) async fn sweep_expired(&self) -> bool {
         let (state, _) = self.metadata.snapshot();
         let leads = self.metadata.leadership().borrow().me;
         let now = self.now();
@@ -216,7 +216,9 @@ impl Inner {
             let Some(stream) = state.stream(id) else { continue };
             match state.disposition_of(stream) {
                 Disposition::OpenAt(owner, _) if owner == self.number => {
-                    open.extend(self.registry.by_id(id).filter(|s| s.is_over(now)));
+                    // One on its way out is somebody else's to end: it is no reason to look again at once.
+                    let over = |s: &Arc<OpenStream>| s.is_serving() && s.is_over(now);
+                    open.extend(self.registry.by_id(id).filter(over));
                 }
                 Disposition::Released | Disposition::PlacedAt(_) if leads => {
                     if stream.unborn_since_ms.is_none() {

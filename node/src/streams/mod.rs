@@ -366,7 +366,13 @@ impl Writer {
                     return result;
                 }
                 Attempt::Stopping => inner.patiently("another operation on the stream", signal).await?,
-                Attempt::Gone => stream = inner.open(stream.id).await?,
+                Attempt::Gone => {
+                    stream = inner.open(stream.id).await?;
+                    // The wait may have outlasted its TTL, or the deadline that was recorded before it.
+                    if !inner.touched(&stream).await? {
+                        continue;
+                    }
+                }
             }
         }
     }

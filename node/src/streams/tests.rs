@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Rig {
     node: run::Node,
     bucket: Arc<FaultStore>,
+    clock: Clock,
     tasks: Tasks,
     _dir: TempDir,
 }
@@ -30,10 +31,11 @@ impl Rig {
         // A wait that is wrong is to be seen as such, not as a refusal in the end.
         config.request_timeout = PATIENCE;
         let bucket = FaultStore::new();
-        let doors = run::Doors { store: Some(Store::over(bucket.clone(), "")), ..run::Doors::default() };
+        let clock = Clock::default();
+        let doors = run::Doors { store: Some(Store::over(bucket.clone(), "")), clock: clock.clone() };
         let tasks = Tasks::default();
         let node = run::Node::start(config, doors, tasks.clone()).await.unwrap();
-        Self { node, bucket, tasks, _dir: dir }
+        Self { node, bucket, clock, tasks, _dir: dir }
     }
 
     /// Runs beside the test, as another client's request does.
@@ -180,5 +182,50 @@ async fn what_the_wal_does_not_take_is_refused_at_once() {
     assert!(matches!(refused, StreamError::Unavailable { .. }), "{refused:?}");
     rig.release();
     assert_eq!(taken.await.unwrap().next, Offset(700 << 10));
+    rig.stop().await;
+}
+
+fn of_ttl(seconds: u64) -> CreateSpec {
+    let config = StreamConfig { content_type: "text/plain".into(), expiry: Expiry::Ttl(seconds) };
+    CreateSpec { config, closed: false, first: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_whose_stream_was_released_and_is_over_by_now_appends_nothing() {
+    let rig = Rig::start().await;
+    rig.create("n", of_ttl(10)).await.unwrap();
+    let writer = rig.node.streams().writer(&"n".parse().unwrap()).await.unwrap();
+    rig.node.streams().drain().await.unwrap();
+    assert_eq!(rig.node.streams().open_count(), 0);
+    rig.clock.pass(Duration::from_secs(60));
+    let append = Append { content: Some(Ok(payload(3))), producer: None, seq: None, closes: false };
+    let late = timeout(PATIENCE, writer.append(append)).await.expect("it ends");
+    assert_eq!(late, Err(StreamError::NotFound));
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_does_not_go_round_and_round_over_streams_that_others_are_ending() {
+    // As many as one sweep takes.
+    const MANY: usize = 1_000;
+    let rig = Rig::start().await;
+    let inner = rig.node.streams().inner.clone();
+    let name = |n: usize| format!("n-{n}").parse::<StreamName>().unwrap();
+    let creating = (0..MANY).map(|n| {
+        let (inner, name) = (inner.clone(), name(n));
+        async move {
+            let created = inner.create(&name, create::Wanted::Plain(&of_ttl(10))).await.unwrap();
+            inner.open(created.info.id).await.unwrap()
+        }
+    });
+    let open = futures::future::join_all(creating).await;
+    assert!(open.iter().all(|stream| stream.stop()), "nobody else ends them yet");
+    rig.clock.pass(Duration::from_secs(60));
+    let sweeping = {
+        let inner = inner.clone();
+        rig.beside(async move { inner.sweep_expired().await })
+    };
+    assert!(!sweeping.await, "there is nothing that another look would find");
+    open.iter().for_each(|stream| stream.resume());
     rig.stop().await;
 }

@@ -46,8 +46,9 @@ impl Wakes {
     /// The next to be told, and how many are to be told before what comes after counts anew.
     fn take(&self) -> Option<(Arc<Signal>, usize)> {
         let signal = self.queue.lock().pop_front()?;
-        // In this order records that come from now on queue it again.
-        signal.queued.store(false, Ordering::Release);
+        // In this order records that come from now on queue it again. A swap, for whoever found it queued until now counted
+        // his followers before, and the count below must not be taken ahead of that, as it could be of a plain store.
+        signal.queued.swap(false, Ordering::AcqRel);
         let followers = signal.followers();
         Some((signal, followers))
     }

@@ -184,6 +184,11 @@ async fn an_append_that_was_killed_half_way_goes_on_when_it_is_run_again() {
         assert!(refused.err.contains(says), "{}", refused.err);
         assert_eq!(end(&weir, "bytes").await, text.len() as u64);
     }
+    // Nor is it said to be closed when the closing request has the number of what is there.
+    let refused = weir.run_with(&["append", "bytes", "--producer", "job-7", "--close"], b"").await;
+    assert_eq!(refused.code, Some(8), "{}{}", refused.out, refused.err);
+    assert!(refused.err.contains("and this input makes 0"), "{}", refused.err);
+    weir.run(&["append", "bytes", "it is open"]).await.ok();
     drop(node);
 }
 
