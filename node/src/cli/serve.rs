@@ -1,4 +1,9 @@
 //! `weir serve`: configuration, logging, runtime, and the exit code of how it ended.
+//!
+//! Invariant: once the node has stopped, or given up waiting for what does not, the process ends: a thread that hangs in
+//! the disk does not keep it.
+
+use tokio::runtime::Runtime;
 
 use super::{ExitCode, complain, logging};
 use crate::config::{self, SettingArgs};
@@ -14,7 +19,7 @@ pub(super) fn run(settings: &SettingArgs) -> ExitCode {
         Ok(r) => r,
         Err(e) => return complain(&format!("cannot start threads: {e}"), ExitCode::Failure),
     };
-    match runtime.block_on(Box::pin(run::serve(config))) {
+    match to_the_end(runtime, run::serve(config)) {
         Ok(()) => ExitCode::Ok,
         Err(e) => {
             let code = code(&e);
@@ -22,6 +27,14 @@ pub(super) fn run(settings: &SettingArgs) -> ExitCode {
             code
         }
     }
+}
+
+/// Runs `work`. Dropping the runtime would wait for its threads, and an append on a local disk puts for itself, on one of
+/// those: with a disk that hangs they never come back.
+fn to_the_end<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
+    let done = runtime.block_on(Box::pin(work));
+    runtime.shutdown_background();
+    done
 }
 
 fn code(e: &RunError) -> ExitCode {
@@ -32,5 +45,50 @@ fn code(e: &RunError) -> ExitCode {
         RunError::StoreUnfit(_) => ExitCode::StoreUnfit,
         RunError::InUse(_) => ExitCode::InUse,
         RunError::Failed(_) => ExitCode::Failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::tasks::Tasks;
+
+    #[test]
+    fn threads_that_hang_in_the_disk_do_not_keep_the_process() {
+        let (disk, hangs) = mpsc::channel::<()>();
+        let (blocking_disk, blocking_hangs) = mpsc::channel::<()>();
+        let (ended, end) = mpsc::channel();
+        let tasks = Tasks::default();
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+            to_the_end(runtime, async {
+                let (put, begins) = tokio::sync::oneshot::channel();
+                let (trim, also) = tokio::sync::oneshot::channel();
+                let tasks = Tasks::default();
+                // As an append that puts for itself …
+                tasks.spawn(async move {
+                    put.send(()).unwrap();
+                    drop(hangs.recv());
+                });
+                // … and as whatever else waits for a file.
+                let trimming = tasks.clone();
+                tasks.spawn(async move {
+                    let work = move || {
+                        trim.send(()).unwrap();
+                        drop(blocking_hangs.recv());
+                    };
+                    drop(trimming.blocking(work).await);
+                });
+                begins.await.unwrap();
+                also.await.unwrap();
+            });
+            ended.send(()).unwrap();
+        };
+        tasks.spawn_unawaited_thread("serve", run).unwrap();
+        end.recv_timeout(Duration::from_secs(60)).expect("it does not wait for them");
+        drop((disk, blocking_disk));
     }
 }
