@@ -56,6 +56,15 @@ impl Stop {
     /// The same for an append, which cannot always be repeated.
     pub(super) fn about_append(name: &str, failure: Failure, produced: bool) -> Self {
         match failure {
+            // The stream was closed, say, or its producer fenced, after the try whose answer was lost.
+            Failure::Refused(r) if r.repeated => {
+                let Self { message, .. } = refused(name, &r);
+                Self::new(
+                    ExitCode::Unknown,
+                    format!("outcome unknown: a try without an answer may have taken effect before this: {message}"),
+                )
+                .hint(format!("look at the end of it: weir tail {} --last N", quoted(name)))
+            }
             Failure::Unknown(why) if !produced => Self::new(
                 ExitCode::Unknown,
                 format!("outcome unknown: {why}"),
@@ -130,7 +139,24 @@ pub(super) fn quoted(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, HeaderValue};
+
     use super::*;
+
+    #[test]
+    fn a_refusal_behind_a_try_that_may_have_taken_effect_is_an_unknown_outcome() {
+        let closed =
+            HeaderMap::from_iter([("stream-closed".parse().unwrap(), HeaderValue::from_static("true"))]);
+        let stop = |repeated| {
+            let mut refused = Refused::new(StatusCode::CONFLICT, closed.clone(), b"");
+            refused.repeated = repeated;
+            Stop::about_append("s", Failure::Refused(Box::new(refused)), true)
+        };
+        assert_eq!(stop(false).code, ExitCode::Closed);
+        let unknown = stop(true);
+        assert_eq!(unknown.code, ExitCode::Unknown);
+        assert!(unknown.message.contains("outcome unknown") && unknown.message.contains("s is closed"));
+    }
 
     #[test]
     fn names_are_quoted_where_a_shell_needs_it() {

@@ -48,7 +48,7 @@ struct Problem {
 const DETAIL_MAX: usize = 500;
 
 impl Refused {
-    pub(super) fn new(status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
+    pub(crate) fn new(status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
         let problem =
             serde_json::from_slice::<Problem>(body).unwrap_or(Problem { detail: None, field: None });
         let text = || String::from_utf8_lossy(body).into_owned();
