@@ -71,14 +71,14 @@ mod tests {
                 // As an append that puts for itself …
                 tasks.spawn(async move {
                     put.send(()).unwrap();
-                    drop(hangs.recv());
+                    hangs.recv().unwrap_err();
                 });
                 // … and as whatever else waits for a file.
                 let trimming = tasks.clone();
                 tasks.spawn(async move {
                     let work = move || {
                         trim.send(()).unwrap();
-                        drop(blocking_hangs.recv());
+                        blocking_hangs.recv().unwrap_err();
                     };
                     drop(trimming.blocking(work).await);
                 });
