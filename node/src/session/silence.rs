@@ -151,8 +151,9 @@ mod tests {
 
     #[test]
     fn what_ends_the_count() {
-        // (what happens after seven counted seconds, looks until the fence)
-        let cases: [(&str, fn(&mut Leader), u64); 4] = [
+        // What happens after seven counted seconds, and how many looks it then takes until the fence.
+        type Case = (&'static str, fn(&mut Leader), u64);
+        let cases: [Case; 4] = [
             ("a late look counts nothing", |l| assert_eq!(l.look_after(2), []), 1),
             ("sleep, or no confirmation, counts anew", |l| assert_eq!(l.look_after(3), []), 8),
             ("so does another term", |l| l.term = 2, 9),
