@@ -6,7 +6,7 @@
 //! shutdown is bounded; what a step could not do, the next start recovers. Called by `cli::serve` and by tests.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+use weir_api::SessionId;
 
 use crate::admin;
 use crate::clock::Clock;
@@ -46,7 +47,7 @@ pub enum RunError {
     /// The data directory or the bucket belongs to another cluster or node: point elsewhere, or adopt.
     #[error("{0}")]
     Foreign(String),
-    /// Another process serves as this node now: do not restart at once.
+    /// Another process serves as this node now, or other nodes serve its streams: do not restart at once.
     #[error("{0}")]
     Superseded(String),
     /// The store lacks a property: use another.
@@ -82,7 +83,7 @@ impl From<DataDirError> for RunError {
 impl From<SessionError> for RunError {
     fn from(e: SessionError) -> Self {
         match e {
-            SessionError::Superseded(why) => Self::Superseded(why),
+            SessionError::Superseded(why) | SessionError::Fenced(why) => Self::Superseded(why),
             other => Self::Failed(other.into()),
         }
     }
@@ -124,6 +125,7 @@ pub struct Node {
     tasks: Tasks,
     streams: Streams,
     metadata: Metadata,
+    session: SessionId,
     readiness: Readiness,
     addresses: Addresses,
     /// Told first at a shutdown: no new connections, answers for those in flight.
@@ -211,7 +213,7 @@ impl Node {
         let records = Records::open(&common, &member, &life, &admin_slot);
         let (reader, skips) = (records.reader.clone(), records.skips.clone());
         let streams = Streams::start(stream_parts(&common, member, life, records)).await?;
-        watch_seal(&common.tasks, streams.clone(), dir.path().to_owned());
+        watch_seal(&common.tasks, streams.clone(), &metadata, &session, dir.path());
 
         admin_slot.fill_with(admin_sources(&metadata, &streams, skips));
         admin_slot.watch(metadata.clone(), streams.clone(), reader);
@@ -222,7 +224,18 @@ impl Node {
         let Common { readiness, tasks, .. } = common;
         readiness.clear("starting");
         tracing::info!(client = %addresses.client, admin = %addresses.admin, %session, "serving");
-        Ok(Self { tasks, streams, metadata, readiness, addresses, http_stop, http_done, leaving, dir })
+        Ok(Self {
+            tasks,
+            streams,
+            metadata,
+            session,
+            readiness,
+            addresses,
+            http_stop,
+            http_done,
+            leaving,
+            dir,
+        })
     }
 
     /// Where it listens.
@@ -244,7 +257,14 @@ impl Node {
 
     /// Resolves when the node cannot go on.
     pub async fn failed(&self) -> RunError {
-        failed(&self.tasks).await
+        match failed(&self.tasks).await {
+            told @ RunError::Superseded(_) => told,
+            // When the session is over many parts fail, and any may be the first.
+            other => match session::why_over(&self.metadata, &self.session, self.dir.path()) {
+                Ok(Some(over)) => over.into(),
+                Ok(None) | Err(_) => other,
+            },
+        }
     }
 
     /// Stops in order, within `grace`: answers, drains, ends the session, stops the log.
@@ -392,19 +412,17 @@ fn admin_sources(metadata: &Metadata, streams: &Streams, skips: Skips) -> admin:
 }
 
 /// A seal by another session means that this one was fenced: nothing unacknowledged ever will be.
-fn watch_seal(tasks: &Tasks, streams: Streams, data_dir: PathBuf) {
-    let stopping = tasks.stopping().clone();
-    let failing = tasks.clone();
+fn watch_seal(tasks: &Tasks, streams: Streams, metadata: &Metadata, session: &SessionId, data_dir: &Path) {
+    let (stopping, failing) = (tasks.stopping().clone(), tasks.clone());
+    let (metadata, session, data_dir) = (metadata.clone(), session.clone(), data_dir.to_owned());
     tasks.spawn(async move {
+        let over = async {
+            streams.sealed().await;
+            session::learn_why_over(&metadata, &session, &data_dir).await
+        };
         tokio::select! {
             () = stopping.cancelled() => {}
-            () = streams.sealed() => {
-                if let Err(e) = session::mark_superseded(&data_dir) {
-                    tracing::warn!(error = %e, "the next start does not know that this process was fenced");
-                }
-                let why = "another session has sealed this one's WAL: it was fenced, and this process stops for good";
-                failing.fail_with(SessionError::Superseded(why.to_owned()).into());
-            }
+            over = over => failing.fail_with(over.into()),
         }
     });
 }

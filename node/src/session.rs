@@ -2,7 +2,13 @@
 //!
 //! Invariant (I1, I6): one process serves under one session, registered through the log before it serves; a process
 //! that the log has replaced stops for good and says so. A lease runs from when its heartbeat was sent, on a clock
-//! that counts suspension. Started and ended by `run`; `streams` asks the lease before every current answer.
+//! that counts suspension. Started and ended by `run`; `streams` asks the lease before every current answer. What the
+//! leader does for all sessions is in `duties`.
+
+mod claims;
+pub mod duties;
+pub mod heartbeat;
+mod silence;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +18,12 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce, RaftId, SessionId, Slots};
 
+use self::heartbeat::{Heartbeats, REPORTED};
 use crate::clock::{self, Clock};
 use crate::metadata::command::{Answer, Command, FORMAT_MAX, FORMAT_MIN, Refusal, Registration};
 use crate::metadata::{Metadata, ProposeError};
 use crate::readiness::Readiness;
+use crate::storage::progress::Progress;
 use crate::tasks::Tasks;
 
 /// How often a registration that cannot be decided now is tried again.
@@ -26,6 +34,8 @@ const SUPERSEDED_WAIT: Duration = Duration::from_secs(60);
 const SUPERSEDED_FORGET: Duration = Duration::from_secs(600);
 /// The longest such wait.
 const SUPERSEDED_WAIT_MAX: Duration = Duration::from_secs(3_600);
+/// How long a process whose WAL is sealed waits for the log to say why.
+const LEARN: Duration = Duration::from_secs(5);
 
 /// What this process says of itself.
 #[derive(Debug, Clone)]
@@ -47,9 +57,12 @@ pub struct Identity {
 /// Why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Another process of this node id was registered after this one, or it was fenced.
+    /// Another process of this node id was registered after this one.
     #[error("{0}")]
     Superseded(String),
+    /// The cluster has ended this process's session.
+    #[error("{0}")]
+    Fenced(String),
     /// This build cannot take part in this cluster.
     #[error("{0}")]
     Refused(String),
@@ -168,7 +181,15 @@ fn superseded(node: &NodeId, by: NodeEpoch) -> SessionError {
     ))
 }
 
-/// Keeps the lease while the metadata log confirms its leader; ends the process when the session is over. Once `leaving`
+/// The message of a session that the cluster has ended.
+fn fenced(session: &SessionId) -> SessionError {
+    SessionError::Fenced(format!(
+        "the cluster has fenced session {session}: it was silent for longer than --node-timeout, or an administrator \
+         said so. Other nodes serve its streams now; this process stops for good, and may be started again"
+    ))
+}
+
+/// Keeps the lease while a confirmed leader answers; ends the process when the session is over. Once `leaving`
 /// is cancelled the session ends by this process's own wish, which is no replacement.
 pub struct Keeper {
     /// The session to keep.
@@ -177,6 +198,10 @@ pub struct Keeper {
     pub lease: Lease,
     /// The metadata log.
     pub metadata: Metadata,
+    /// Reach the leader.
+    pub heartbeats: Heartbeats,
+    /// Told with each of them.
+    pub recovering: Progress,
     /// The node's clock.
     pub clock: Clock,
     /// The node's tasks.
@@ -203,7 +228,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Until the session is replaced.
+    /// Until the session is over.
     async fn hold(&self) -> anyhow::Result<()> {
         let every = self.lease.length / 4;
         let began = self.clock.since_boot();
@@ -218,9 +243,8 @@ impl Keeper {
             let pause = tokio::time::sleep(every);
             tokio::pin!(pause);
             loop {
-                if let Some(by) = replaced(&self.metadata, &self.session) {
-                    mark.set()?;
-                    return Err(superseded(&self.session.node, by).into());
+                if let Some(over) = why_over(&self.metadata, &self.session, &self.data_dir)? {
+                    return Err(over.into());
                 }
                 tokio::select! {
                     () = &mut pause => break,
@@ -232,28 +256,64 @@ impl Keeper {
 
     /// One heartbeat. The lease runs from when it was sent.
     pub async fn heartbeat(&self, within: Duration) {
-        let sent = self.clock.since_boot();
-        match self.metadata.read_index(within).await {
-            Ok(_) => {
+        match self.heartbeats.send(&self.session, self.recovering.report(REPORTED), within).await {
+            Ok(sent) => {
                 self.lease.extend(sent);
                 self.readiness.clear("lease");
             }
             Err(e) if !self.lease.holds(&self.clock) => {
-                self.readiness.set("lease", format!("the metadata log does not answer: {e}"));
+                self.readiness.set("lease", format!("no leader answers this node's heartbeats: {e}"));
             }
             Err(_) => {}
         }
     }
 }
 
-/// The epoch by which the log has replaced (or at which it has fenced) this session.
-fn replaced(metadata: &Metadata, session: &SessionId) -> Option<NodeEpoch> {
-    metadata.read(|state| {
-        if state.is_current(session) {
-            return None;
+/// Why the session is over, if the view says that it is. Who was replaced leaves a mark: two processes must not duel.
+pub fn why_over(
+    metadata: &Metadata,
+    session: &SessionId,
+    data_dir: &Path,
+) -> Result<Option<SessionError>, SessionError> {
+    let epoch = metadata.read(|state| {
+        let over = !state.is_current(session);
+        over.then(|| state.nodes.get(&session.node).map_or(session.epoch, |n| n.epoch))
+    });
+    match epoch {
+        None => Ok(None),
+        Some(by) if by > session.epoch => {
+            mark_superseded(data_dir)?;
+            Ok(Some(superseded(&session.node, by)))
         }
-        Some(state.nodes.get(&session.node).map_or(session.epoch, |n| n.epoch))
-    })
+        Some(_) => Ok(Some(fenced(session))),
+    }
+}
+
+/// As [`why_over`], for who knows by other means that the session is over: waits a while until the view says why.
+pub async fn learn_why_over(metadata: &Metadata, session: &SessionId, data_dir: &Path) -> SessionError {
+    let mut applied = metadata.applied();
+    let learnt = async {
+        loop {
+            match why_over(metadata, session, data_dir) {
+                Ok(None) => {}
+                Ok(Some(over)) | Err(over) => return over,
+            }
+            if applied.changed().await.is_err() {
+                // The log has stopped: no more news.
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    match tokio::time::timeout(LEARN, learnt).await {
+        Ok(over) => over,
+        Err(_late) => match mark_superseded(data_dir) {
+            // It may be a sibling's doing.
+            Ok(()) => SessionError::Superseded(format!(
+                "another session has sealed the WAL of {session}: it was fenced or replaced, and this process stops for good"
+            )),
+            Err(e) => e,
+        },
+    }
 }
 
 /// Ends the session; `Ok(true)` if nothing is left to recover.
@@ -265,7 +325,7 @@ pub async fn end(metadata: &Metadata) -> Result<bool, ProposeError> {
 }
 
 /// Leaves the mark of a replaced process in its data directory.
-pub fn mark_superseded(data_dir: &Path) -> Result<(), SessionError> {
+fn mark_superseded(data_dir: &Path) -> Result<(), SessionError> {
     SupersededMark::new(data_dir).set()
 }
 

@@ -10,15 +10,17 @@ use weir_tests::wait;
 
 /// Nodes with a directory each and a store that all share.
 pub(crate) struct Three {
-    scratch: Scratch,
+    pub(crate) scratch: Scratch,
     pub(crate) nodes: Vec<Node>,
+    change: Box<dyn Fn(Setup) -> Setup + Send + Sync>,
 }
 
 impl Three {
-    fn setup(&self, i: usize) -> Setup {
+    pub(crate) fn setup(&self, i: usize) -> Setup {
         let store = format!("file://{}", self.scratch.path("store").display());
         let setup = Setup::new(self.scratch.path(&format!("node-{i}")));
-        setup.flag("node-id", format!("node-{i}")).flag("cluster-size", 3).flag("store", store)
+        let setup = setup.flag("node-id", format!("node-{i}")).flag("cluster-size", 3).flag("store", store);
+        (self.change)(setup)
     }
 
     /// Node 0 founds, the others join through it; all are ready.
@@ -27,16 +29,16 @@ impl Three {
     }
 
     /// The same, each set up a little differently.
-    pub(crate) async fn start_with(change: impl Fn(Setup) -> Setup) -> Result<Self> {
-        let mut this = Self { scratch: Scratch::new(), nodes: Vec::new() };
-        let mut founder = change(this.setup(0)).flag("bootstrap", true).spawn()?;
+    pub(crate) async fn start_with(change: impl Fn(Setup) -> Setup + Send + Sync + 'static) -> Result<Self> {
+        let mut this = Self { scratch: Scratch::new(), nodes: Vec::new(), change: Box::new(change) };
+        let mut founder = this.setup(0).flag("bootstrap", true).spawn()?;
         let seed = founder.addresses().await?.peer;
         this.nodes.push(founder);
         // Alone it is no cluster of three.
         let why = this.nodes[0].unready_for(&["forming"]).await?;
         ensure!(why.contains("1 of the 3 voters"), "{why}");
         for i in 1..3 {
-            this.nodes.push(change(this.setup(i)).flag("join", &seed).spawn()?);
+            this.nodes.push(this.setup(i).flag("join", &seed).spawn()?);
         }
         for node in &mut this.nodes {
             node.ready(PATIENCE).await?;
@@ -45,7 +47,7 @@ impl Three {
     }
 
     /// The node, started anew beside one that runs.
-    async fn restart(&mut self, i: usize) -> Result<()> {
+    pub(crate) async fn restart(&mut self, i: usize) -> Result<()> {
         let other = (i + 1) % 3;
         let seed = self.nodes[other].addresses().await?.peer;
         self.nodes[i] = self.setup(i).flag("join", seed).spawn()?;
@@ -54,12 +56,12 @@ impl Three {
     }
 }
 
-async fn asked(admin: &Client, target: &str) -> Result<Value> {
+pub(crate) async fn asked(admin: &Client, target: &str) -> Result<Value> {
     Ok(serde_json::from_str(&admin.get_text(target).await?)?)
 }
 
 /// Which node leads, by the word of the asked one.
-async fn leader(admin: &Client) -> Result<usize> {
+pub(crate) async fn leader(admin: &Client) -> Result<usize> {
     let known = async || {
         let cluster = asked(admin, "/admin/cluster").await?;
         Ok(cluster["log"]["leaderNode"].as_str().map(str::to_owned))
@@ -74,7 +76,7 @@ async fn raft_id(admin: &Client, name: &str) -> Result<u64> {
     it["raftId"].as_u64().context("a raft id")
 }
 
-const BYTES: [(&str, &str); 1] = [("content-type", "application/octet-stream")];
+pub(crate) const BYTES: [(&str, &str); 1] = [("content-type", "application/octet-stream")];
 
 /// A stream that this node owns.
 async fn own_stream(client: &Client, node: usize) -> Result<String> {

@@ -23,3 +23,4 @@ mod routing;
 mod s3;
 mod shutdown;
 mod steady;
+mod takeover;

@@ -7,6 +7,7 @@
 
 mod announce;
 pub mod apply;
+mod as_leader;
 pub mod codec;
 pub mod command;
 pub mod consistency;
@@ -212,6 +213,7 @@ struct Shared {
     closing: CancellationToken,
     stopped: CancellationToken,
     leader_wait: Duration,
+    clock: Clock,
     tasks: Tasks,
 }
 
@@ -252,6 +254,7 @@ impl Metadata {
             closing: closing.clone(),
             stopped: CancellationToken::new(),
             leader_wait: cfg.leader_wait,
+            clock: clock.clone(),
             tasks: tasks.clone(),
         });
         let drained = CancellationToken::new();
@@ -341,6 +344,12 @@ impl Metadata {
             return Err(ProposeError::Unavailable(why));
         }
         self.ask(command, false).await
+    }
+
+    /// Proposes a command that may enter only here, and only while this node leads in `term`. `Unknown` means that the
+    /// leadership was lost over it; it is never tried again. To give up waiting is no harm.
+    pub async fn propose_as_leader(&self, command: Command, term: u64) -> Result<Answer, ProposeError> {
+        as_leader::propose(self, command, term).await
     }
 
     async fn ask(&self, command: Command, founding: bool) -> Result<Answer, ProposeError> {

@@ -23,9 +23,12 @@ use crate::metadata::{LeftLog, Metadata, MetadataConfig};
 use crate::net::TcpListener;
 use crate::peers::Peers;
 use crate::readiness::Readiness;
+use crate::session::duties::{self, Duties};
+use crate::session::heartbeat::Heartbeats;
 use crate::session::{self, Identity, Keeper, Lease};
 use crate::storage::answered::{NoAnswer, until_answered};
 use crate::storage::probe::{self, ProbeError};
+use crate::storage::progress::Progress;
 use crate::storage::reader::SegmentReader;
 use crate::storage::recovery::{FIRST_RECOVERY_SEGMENT, Recovery};
 use crate::storage::skips::Skips;
@@ -172,6 +175,7 @@ async fn take_part(common: &Common, metadata: &Metadata) -> Result<Result<(), Le
 pub(super) struct Life {
     pub(super) session: SessionId,
     lease: Lease,
+    progress: Progress,
     pub(super) leaving: CancellationToken,
 }
 
@@ -192,13 +196,21 @@ impl Life {
             peer_address: config.advertised_peer(addresses.peer),
             slots: config.slots,
         };
-        let session = session::register(&me, metadata, clock, tasks, readiness, dir.path()).await?;
+        // This node may lead before it has a session.
+        let heartbeats = Heartbeats::answer(metadata, &common.peers, clock, config.node_timeout);
+        let session = tokio::select! {
+            registered = session::register(&me, metadata, clock, tasks, readiness, dir.path()) => registered?,
+            never = duties::decline(metadata) => match never {},
+        };
+        let progress = Progress::default();
         let lease = Lease::new(config.lease);
         let leaving = CancellationToken::new();
         let keeper = Keeper {
             session: session.clone(),
             lease: lease.clone(),
             metadata: metadata.clone(),
+            heartbeats: heartbeats.clone(),
+            recovering: progress.clone(),
             clock: clock.clone(),
             tasks: tasks.clone(),
             readiness: readiness.clone(),
@@ -208,7 +220,15 @@ impl Life {
         // Who is served finds the lease held.
         keeper.heartbeat(config.lease).await;
         tasks.spawn_vital("session", keeper.run());
-        Ok(Self { session, lease, leaving })
+        let duties = Duties {
+            heartbeats,
+            metadata: metadata.clone(),
+            clock: clock.clone(),
+            tasks: tasks.clone(),
+            node_timeout: config.node_timeout,
+        };
+        tasks.spawn_vital("leader-duties", duties.run());
+        Ok(Self { session, lease, progress, leaving })
     }
 }
 
@@ -243,6 +263,7 @@ impl Records {
             lease: config.lease,
             segment_bytes: config.segment_bytes,
             meters: admin_slot.metrics().recovery(),
+            progress: life.progress.clone(),
             next_segment: AtomicU64::new(FIRST_RECOVERY_SEGMENT),
         };
         tasks.spawn_vital("recovery", recovery.run());

@@ -10,6 +10,7 @@ mod index;
 pub mod keys;
 mod payload;
 pub mod probe;
+pub mod progress;
 pub mod reader;
 #[cfg(test)]
 mod real;

@@ -3,7 +3,7 @@
 //! Invariant (I2): a session is marked recovered only after its WAL is sealed and everything before the seal is
 //! committed; the WAL start is read after this claim was applied; only frames of the epoch at which the state says the
 //! stream is open count, from the committed end on. Any step may be cut short and done again, by this process or
-//! another. One vital task of every node; the metadata leader hands the claims out.
+//! another node: whoever has the claim. One vital task of every node; the leader hands the claims out (`session::duties`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use weir_api::{ClusterUid, SessionId, StreamId};
 
 use super::commit::{self, CommitError, Draft};
 use super::keys;
+use super::progress::Progress;
 use super::reader::SegmentReader;
 use super::record::{Dedupe, Frame};
 use super::seal::SealNote;
@@ -59,12 +60,17 @@ pub struct Recovery {
     pub segment_bytes: u64,
     /// What it counts.
     pub meters: Arc<RecoveryMeters>,
+    /// Tells the leader that a claim gets on.
+    pub progress: Progress,
     /// Numbers recovery's segments: above the flusher's, so that no key is used twice.
     pub next_segment: AtomicU64,
 }
 
 /// The first number of recovery's segments; the flusher counts from 1.
 pub const FIRST_RECOVERY_SEGMENT: u64 = 1 << 62;
+
+/// How often a recovery that waits says that it is not stuck.
+const STEP: Duration = Duration::from_secs(1);
 
 /// A recovery that is this session's to do.
 #[derive(Debug, Clone)]
@@ -84,9 +90,12 @@ enum Stopped {
     /// Try again.
     #[error("{0}")]
     Again(String),
+    /// This node's session is over: whoever keeps it ends the process and says why.
+    #[error("this node's session is over")]
+    Over,
     /// This process must not go on.
     #[error("{0}")]
-    Over(String),
+    Broken(String),
 }
 
 impl From<CommitError> for Stopped {
@@ -97,7 +106,7 @@ impl From<CommitError> for Stopped {
             }
             CommitError::Propose { why: ProposeError::SessionOver, .. }
             | CommitError::Propose { why: ProposeError::Refused(Refusal::SessionNotCurrent), .. } => {
-                Self::Over("this node's session is over".to_owned())
+                Self::Over
             }
             other => Self::Again(other.to_string()),
         }
@@ -120,6 +129,8 @@ impl Recovery {
             for session in &ended {
                 seen.entry(session.clone()).or_insert(now);
             }
+            let mine = ended.iter().filter_map(|session| self.claimed(session)).map(|claimed| claimed.number);
+            self.progress.retain(&mine.collect());
             let mut again = None;
             let mut troubles = Vec::new();
             for session in ended {
@@ -130,7 +141,11 @@ impl Recovery {
                 };
                 match done {
                     Ok(()) | Err(Stopped::NotOurs) => {}
-                    Err(Stopped::Over(why)) => anyhow::bail!(why),
+                    Err(Stopped::Over) => {
+                        stopping.cancelled().await;
+                        return Ok(());
+                    }
+                    Err(Stopped::Broken(why)) => anyhow::bail!(why),
                     Err(Stopped::Again(why)) => {
                         self.meters.retries.inc();
                         let n = tries.entry(session.clone()).or_insert(0);
@@ -163,30 +178,14 @@ impl Recovery {
         })
     }
 
-    /// Claims the recovery if this node leads and nobody live has it; does it if it is this session's.
+    /// Does the recovery if it is this session's.
     async fn attend(&self, ended: &SessionId, since: Duration) -> Result<(), Stopped> {
-        if let Some(claimed) = self.claimed(ended) {
-            return self.recover(&claimed, since).await;
-        }
-        let replaces = self.metadata.read(|state| {
-            let (_, session) = state.session_by_id(ended)?;
-            let claim = session.claim.as_ref();
-            let held = claim.is_some_and(|c| state.is_current(&c.claimant));
-            (!held).then(|| claim.map_or(0, |c| c.number))
-        });
-        let leads = self.metadata.leadership().borrow().me;
-        let Some(replaces) = replaces.filter(|_| leads) else { return Ok(()) };
-        let command = Command::Claim { ended: ended.clone(), claimant: self.session.clone(), replaces };
-        match self.metadata.propose(command).await {
-            Ok(_) => {}
-            Err(ProposeError::Refused(Refusal::ClaimNotCurrent { .. })) => return Err(Stopped::NotOurs),
-            Err(e) => return Err(Stopped::Again(e.to_string())),
-        }
+        let Some(claimed) = self.claimed(ended) else {
+            self.skips.forget(ended);
+            return Ok(());
+        };
         fault::point("recovery.claimed");
-        match self.claimed(ended) {
-            Some(claimed) => self.recover(&claimed, since).await,
-            None => Err(Stopped::NotOurs),
-        }
+        self.recover(&claimed, since).await
     }
 
     fn claimed(&self, ended: &SessionId) -> Option<Claimed> {
@@ -229,6 +228,7 @@ impl Recovery {
                     self.take(claimed, &mut draft, frame).await?;
                 }
                 covered = object.seq + 1;
+                self.progress.reached(claimed.number, object.seq);
                 if draft.payload_bytes() >= self.segment_bytes {
                     self.commit(claimed, std::mem::take(&mut draft), covered).await?;
                 }
@@ -246,6 +246,7 @@ impl Recovery {
         match self.metadata.propose(command).await {
             Ok(_) => {}
             Err(ProposeError::Refused(Refusal::ClaimNotCurrent { .. })) => return Err(Stopped::NotOurs),
+            Err(ProposeError::SessionOver) => return Err(Stopped::Over),
             Err(e) => return Err(Stopped::Again(e.to_string())),
         }
         self.skips.forget(&claimed.ended);
@@ -269,6 +270,8 @@ impl Recovery {
             | WalError::Abandoned => None,
         };
         let advice = if let Some(Stop { seq, .. }) = &at {
+            // It would stop everybody, and a person is to find it where it is.
+            self.progress.step(claimed.number);
             format!(" (object {seq}; restore it, or see POST /admin/recovery/skip)")
         } else {
             String::new()
@@ -335,7 +338,7 @@ impl Recovery {
                 .tasks
                 .blocking(move || draft.build(cluster, session, number))
                 .await
-                .map_err(|e| Stopped::Over(e.to_string()))?
+                .map_err(|e| Stopped::Broken(e.to_string()))?
                 .map_err(CommitError::from)?;
             segment = Some(NewSegment { number, bytes: built.object.len() as u64 });
             commit::upload(&self.store, self.generation, &self.session, number, built.object).await?;
@@ -356,7 +359,13 @@ impl Recovery {
             return;
         }
         let until = since + self.lease + self.lease / 10;
-        let now = self.clock.since_boot();
-        tokio::time::sleep(until.saturating_sub(now)).await;
+        loop {
+            let left = until.saturating_sub(self.clock.since_boot());
+            if left.is_zero() {
+                return;
+            }
+            self.progress.step(claimed.number);
+            tokio::time::sleep(left.min(STEP)).await;
+        }
     }
 }
