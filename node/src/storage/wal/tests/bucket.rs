@@ -256,7 +256,7 @@ async fn a_store_that_is_down_for_a_minute_stalls_and_comes_back() {
 #[tokio::test(start_paused = true)]
 async fn a_skipped_object_counts_as_empty_and_keeps_the_writer_out() {
     for lost in [true, false] {
-        let rig = bucket();
+        let rig = bucket_in_memory();
         let (s, writer) = (session(1), rig.writer(1).await);
         for seq in 1..=5 {
             writer.put(seq, object(&s, seq, 10)).await.unwrap();
