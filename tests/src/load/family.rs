@@ -72,7 +72,7 @@ impl Family {
             _ => {
                 let at = rng.index(self.branches.len());
                 if let Some(answer) = read(client, &self.branches[at].name).await {
-                    self.compare(at, &answer);
+                    self.compare(at, &answer, false);
                 }
             }
         }
@@ -176,14 +176,21 @@ impl Family {
         }
     }
 
-    fn compare(&mut self, at: usize, answer: &Answer) {
+    /// `settled`: what has had no answer so far is there, or never will be: its process is dead.
+    fn compare(&mut self, at: usize, answer: &Answer, settled: bool) {
         let branch = &mut self.branches[at];
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         if let Some(more) = branch.perhaps.take()
-            && text == format!("{}{more}", branch.holds)
+            && (text == format!("{}{more}", branch.holds) || !settled)
         {
-            branch.holds = text;
-        } else if answer.status != 200 || text != branch.holds {
+            if text == branch.holds {
+                // It may yet come: a store that hangs has it perhaps.
+                branch.perhaps = Some(more);
+                return;
+            }
+            branch.holds.push_str(&more);
+        }
+        if answer.status != 200 || text != branch.holds {
             self.broken.push(format!("{branch:?} reads as {answer:?}"));
         }
     }
@@ -196,7 +203,7 @@ impl Family {
         });
         let answers = try_join_all(reads).await?;
         for (at, answer) in answers.iter().enumerate() {
-            self.compare(at, answer);
+            self.compare(at, answer, true);
         }
         if let Some(mortal) = self.mortal.take() {
             let used = Instant::now();

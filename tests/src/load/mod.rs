@@ -84,7 +84,17 @@ impl Load {
             shape: self.shape.clone(),
             slots: self.slots.iter().map(Slot::copy).collect(),
             next_record: AtomicU64::new(self.next_record.load(Ordering::Relaxed)),
-            family: tokio::sync::Mutex::new(self.family.try_lock().expect("no worker runs").clone()),
+            family: tokio::sync::Mutex::new(self.family_copy()),
+        }
+    }
+
+    /// Several copies may be made at once.
+    fn family_copy(&self) -> family::Family {
+        loop {
+            if let Ok(family) = self.family.try_lock() {
+                return family.clone();
+            }
+            std::thread::yield_now();
         }
     }
 
