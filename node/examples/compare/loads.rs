@@ -11,6 +11,7 @@ use weir::bench::read::Read;
 use weir::bench::tail::{Live, Tail};
 use weir::bench::{self, Common, Report, Target};
 
+use super::machine;
 use super::servers::{Binaries, Server, Side};
 
 /// What a load does.
@@ -209,7 +210,11 @@ pub(crate) async fn measure(
             let create = Create { size: 0, content_type: BYTES.into() };
             bench::create::run(&common(&server, connections)?, &create).await?
         }
-        What::Idle { streams } => return idle(server, binaries, side, streams).await,
+        What::Idle { streams } => {
+            // The official server keeps a file open for each.
+            let streams = streams.min(machine::files().saturating_sub(1_000));
+            return idle(server, binaries, side, streams).await;
+        }
     };
     measured(&server, &report, before, Duration::ZERO)
 }

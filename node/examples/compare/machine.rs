@@ -7,20 +7,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::time::Instant;
+use weir::net;
 
 const BLOCK: usize = 4096;
 const WRITES: u64 = 500;
-const MANY: u64 = 65_536;
 
-/// Lets the servers open as many files as they like, if that is allowed: the official one keeps each stream's open.
-pub(crate) fn many_files() {
-    let most = getrlimit(Resource::Nofile).maximum.map_or(MANY, |most| most.max(MANY));
-    let limit = Rlimit { current: Some(MANY), maximum: Some(most) };
-    if let Err(e) = setrlimit(Resource::Nofile, limit) {
-        println!("the limit on open files stays as it is ({e}): the load of idle streams may fail");
-    }
+/// How many files a server may open.
+pub(crate) fn files() -> u64 {
+    net::raise_descriptor_limit()
 }
 
 /// One paragraph.

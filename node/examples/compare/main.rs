@@ -59,7 +59,7 @@ fn main() -> Result<()> {
 
 async fn run(args: &Args) -> Result<()> {
     std::fs::create_dir_all(&args.dir)?;
-    machine::many_files();
+    machine::files();
     let binaries = servers::Binaries { ours: args.ours.clone(), theirs: args.theirs.clone() };
     let mut page = page::Page::new(machine::describe(&args.dir)?, args.rounds);
     println!("{}", page.machine());

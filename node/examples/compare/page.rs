@@ -138,6 +138,7 @@ impl Row {
 }
 
 /// Theirs, ours, ratio, bar, aim.
+#[allow(clippy::cast_precision_loss, reason = "for people")]
 fn judged(goal: Goal, theirs: &Measured, ours: &Measured) -> [String; 5] {
     let (a, b) = (&theirs.tally, &ours.tally);
     let p = |m: &Measured, at| m.tally.percentile_ms(at);
