@@ -2,7 +2,7 @@
 //!
 //! Invariant (I8): a pure choice from the view; it names only sessions that the view says are alive, so that nobody is
 //! ever sent to a node known dead. A stale view costs a hop, never more: whoever is asked in vain knows better. The
-//! rows of [`rule`] stand in the order in which they count. Called by `http` before it serves a request, and when the
+//! rows of `rule` stand in the order in which they count. Called by `http` before it serves a request, and when the
 //! streams layer says that another session has the stream.
 
 use weir_api::{SessionId, StreamId};

@@ -26,6 +26,8 @@ use crate::storage::store::jittered;
 use crate::tasks::Tasks;
 
 /// A buffer that one large batch has grown is not kept.
+/// An append above this is left to the writer's thread: encoding and syncing it would hold a thread that serves others.
+const LEAD_MAX: u64 = 256 << 10;
 const KEEP: usize = 1 << 20;
 /// After a batch of more appends than this it is better to gather than to hurry.
 const FEW: usize = 2;
@@ -112,7 +114,7 @@ impl Direct {
         let now = shared.clock.monotonic();
         let batch = {
             let mut queue = shared.queue.lock();
-            let alone = queue.alone().is_some_and(|bytes| pump.log.has_room(bytes));
+            let alone = queue.alone().is_some_and(|bytes| bytes <= LEAD_MAX && pump.log.has_room(bytes));
             if !alone || pump.flying.is_some() {
                 return false;
             }
