@@ -26,9 +26,9 @@ use crate::storage::store::jittered;
 use crate::tasks::Tasks;
 
 /// A buffer that one large batch has grown is not kept.
+const KEEP: usize = 1 << 20;
 /// An append above this is left to the writer's thread: encoding and syncing it would hold a thread that serves others.
 const LEAD_MAX: u64 = 256 << 10;
-const KEEP: usize = 1 << 20;
 /// After a batch of more appends than this it is better to gather than to hurry.
 const FEW: usize = 2;
 /// How often the thread looks after appends that put for themselves, and how long one may take before it helps.
