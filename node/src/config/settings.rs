@@ -147,7 +147,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Most bytes in one catch-up answer, 1KiB to 64MiB; the reader asks on from where it ends"),
     row(LIMITS, "max-streams", "N", Number, Is("1000000"), "Streams in the cluster, 1 to 100000000; above it 429"),
     row(LIMITS, "max-open-streams", "N", Number, Is("200000"),
-        "Streams open at this node at once, 1 to 10000000; above it 429"),
+        "Streams open at this node at once, 1 to 10000000; above it 503"),
     row(LIMITS, "max-connections", "N", Number, Is("20000"),
         "Client connections at once, 1 to 1000000, and never more than the system's limit on open files leaves room \
          for; more wait to be accepted"),
