@@ -1,3 +1,5 @@
+//! Any bytes, through the encoder and a reader by the standard, are the same bytes again.
+
 use bytes::Bytes;
 use proptest::prelude::*;
 
