@@ -5,10 +5,10 @@
 //! session's lease. Called by `http` and `admin`; built and drained by `run`.
 //!
 //! One idea a file: `log` decides on an append, `open` is one open stream, `registry` knows which are open,
-//! `ownership` opens, releases and deletes, `create`, `fork`, `read` and `list` are the operations, `life` says when a stream is
-//! over and `expiry` ends it, `flush` moves records to segments, `ahead` those of a fork's source first, `follow` is a
-//! live reader's place, `signal` and `wakes` are how it hears of news, `moves` sends it away from a stream that another
-//! node is to serve, `touches`, `notices` and `trouble` tell the log and `/readyz` what happened.
+//! `ownership` opens, releases and deletes, `create`, `fork`, `read` and `list` are the operations, `life` says when a
+//! stream is over and `expiry` ends it, `flush` moves records to segments, `ahead` those of a fork's source first,
+//! `follow` is a live reader's place, `signal` and `wakes` are how it hears of news, `moves` sends it away from a stream
+//! that another node is to serve, `touches`, `notices` and `trouble` tell the log and `/readyz` what happened.
 
 mod ahead;
 mod create;
