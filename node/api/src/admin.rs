@@ -3,7 +3,15 @@
 //! Times are milliseconds since 1970. Where a field says "by the log", it is the replicated record as the answering
 //! node has applied it; another node may be a moment ahead. A field that is absent in JSON is `None`.
 
+mod members;
+mod moves;
+
 use serde::{Deserialize, Serialize};
+
+pub use members::{MemberList, MemberStatus};
+pub use moves::{
+    DrainState, DrainStatus, FenceNode, RemovedNode, TransferState, TransferStatus, TransferStream,
+};
 
 use crate::{ClusterUid, Incarnation, NodeEpoch, NodeId, Offset, RaftId, Slots, StreamEpoch, StreamId};
 

@@ -1,0 +1,1 @@
+//! Seeded runs of several nodes under faults, and the invariants that must hold. Called by its own tests and `make sim`.
