@@ -127,17 +127,26 @@ impl Follower {
         }
     }
 
-    /// Waits until `seen` or something may be new.
-    pub async fn news(&self, seen: impl FnOnce() -> bool) {
+    /// Waits until something may be new: until the stream does not look like `seen` any more, or the node is leaving.
+    pub async fn news(&self, seen: Option<Look>) {
         let _counted = self.signal.follow();
         let news = self.signal.news();
         tokio::pin!(news);
         news.as_mut().enable();
-        let _told = self.inner.told_of_moves(self.id, &self.signal);
         // What came between the last look and the enabling would wake nobody.
-        if !seen() {
+        let mut look = self.look();
+        // An open stream's own end wakes its readers. Else the place comes first, then the look that counts.
+        let place = match look {
+            Look::Open(_) => None,
+            Look::Idle { .. } | Look::Gone => self.inner.told_of_moves(self.id, &self.signal),
+        };
+        if place.is_some() {
+            look = self.look();
+        }
+        if Some(look) == seen && !self.leaving() {
             news.await;
         }
+        drop(place);
     }
 
     /// The node is leaving: whoever waits is to ask again.

@@ -69,6 +69,9 @@ pub(super) struct Events {
     was_open: bool,
     /// What the last step went by. As long as that holds, another comes to the same.
     seen: Option<Look>,
+    /// The last step sent all there was and told that it is all: unless the stream looks otherwise by now, there is
+    /// nothing to do but wait.
+    rests: bool,
     flight: Arc<Flight>,
     timer: Pin<Box<Sleep>>,
     ends: Instant,
@@ -115,6 +118,7 @@ impl Events {
             cursor: place.cursor,
             was_open: false,
             seen: None,
+            rests: false,
             flight: Arc::default(),
             timer: Box::pin(sleep_until(ends.min(now + place.keep_alive))),
             ends,
@@ -142,6 +146,7 @@ impl Events {
             }
             let next = match self.first.take() {
                 Some(chunk) => self.send_chunk(chunk),
+                None if std::mem::take(&mut self.rests) => Ok(Next::Wait),
                 None => self.step().await,
             };
             match next {
@@ -150,8 +155,7 @@ impl Events {
                 Err(End) => return None,
             }
             let (streams, timer) = (&self.streams, &mut self.timer);
-            let seen = self.seen;
-            let news = streams.news(|| streams.leaving() || Some(streams.look()) != seen);
+            let news = streams.news(self.seen);
             let timed_out = tokio::select! {
                 () = news => false,
                 () = timer.as_mut() => true,
@@ -211,7 +215,11 @@ impl Events {
             if parts.is_empty() { Err(NoPiece::Unfinished) } else { Ok(Piece::new(at, coding, parts)) }
         });
         match found {
-            Ok(piece) => Ok(Next::Send(self.shared(&piece))),
+            Ok(piece) => {
+                let bytes = self.shared(&piece);
+                self.rests = piece.next == end && self.told == Some(Claim::UpToDate);
+                Ok(Next::Send(bytes))
+            }
             Err(NoPiece::Below) => self.catch_up().await,
             Err(NoPiece::Unfinished) => {
                 self.unfinished = end;
