@@ -62,11 +62,10 @@ base_folder() {
     printf 'hosts: files dns\n' >"$folder/etc/nsswitch.conf"
 }
 
-s3_program() { echo "$TOOLS/versitygw-$VERSITYGW_VERSION/versitygw"; }
-
 # Once per version: the sandbox's image, what Weir's are based on, and the S3 server.
 need_base_images() {
-    local key file folder
+    local key file folder s3
+    s3="$(VERSITYGW_VERSION="$VERSITYGW_VERSION" "$REPO/.ci/versitygw")" || fail "could not build versitygw"
     key="$(content_key /bin/busybox "${BASH_SOURCE[0]}")"
     file="$(archive "$PAUSE_IMAGE" "$key")"
     if [[ ! -f $file ]]; then
@@ -83,15 +82,15 @@ need_base_images() {
     fi
     PAUSE_ARCHIVE="$file"
 
-    key="$(content_key "$(s3_program)" "${BASH_SOURCE[0]}")"
+    key="$(content_key "$s3" "${BASH_SOURCE[0]}")"
     file="$(archive "$S3_IMAGE" "$key")"
     if [[ ! -f $file ]]; then
         say "building the S3 server's image"
         folder="$(mktemp -d "$BED/image.XXXXXX")"
         base_folder "$folder"
-        copy_libraries "$folder" "$(s3_program)"
+        copy_libraries "$folder" "$s3"
         mkdir -p "$folder/usr/local/bin"
-        cp "$(s3_program)" "$folder/usr/local/bin/versitygw"
+        cp "$s3" "$folder/usr/local/bin/versitygw"
         from_folder "$S3_IMAGE" "$folder" --entrypoint '["/usr/local/bin/versitygw"]' --user 65532:65532
         save "$S3_IMAGE" "$file"
         rm -rf "$folder"

@@ -16,6 +16,7 @@ need_root() {
 need_packages() {
     local entry missing=()
     for entry in "${PACKAGES[@]}"; do [[ -e ${entry#*:} ]] || missing+=("${entry%%:*}"); done
+    command -v go >/dev/null || missing+=(golang-go)
     ((${#missing[@]})) || return 0
     command -v apt-get >/dev/null || fail "please install what Debian calls ${missing[*]}"
     say "installing ${missing[*]}"
@@ -68,8 +69,9 @@ make_cgroups() {
     done
 }
 enable_controllers() {
-    local controller
-    for controller in $(cat "$1/cgroup.controllers"); do
+    local controller controllers
+    read -ra controllers <"$1/cgroup.controllers"
+    for controller in "${controllers[@]}"; do
         echo "+$controller" >"$1/cgroup.subtree_control" 2>/dev/null || true
     done
 }

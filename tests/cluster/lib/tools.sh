@@ -53,8 +53,9 @@ build_tool() {
             cd "$BED_SOURCE/tools/$tool"
             # Modules and objects are shared by the tools and are of no further use once all are built.
             export GOPATH="$TOOLS/go-build/path" GOCACHE="$TOOLS/go-build/cache" GOFLAGS="-modcacherw -buildvcs=false"
-            export CGO_ENABLED=0 GOTOOLCHAIN="go$GO_VERSION"
-            nice -n 10 go build -p 2 -mod=readonly -trimpath -ldflags "$(tool_ldflags "$tool")" \
+            export CGO_ENABLED=0 GO_VERSION
+            # Whoever works at the machine comes first.
+            nice -n 10 "$REPO/.ci/go" build -mod=readonly -trimpath -ldflags "$(tool_ldflags "$tool")" \
                 -o "$new/$binary" "$(tool_package "$binary")"
         ) || { rm -rf "$new"; fail "could not build $binary"; }
     done
