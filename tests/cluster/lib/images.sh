@@ -7,7 +7,8 @@ IMAGES="$TOOLS/images"
 PAUSE_IMAGE=localhost/weir-bed/pause:1
 RUN_IMAGE=localhost/weir-bed/run:1
 SHELL_IMAGE=localhost/weir-bed/shell:1
-# As the quickstart names it; elsewhere it is pulled.
+# Those that elsewhere are pulled: as the chart's test names it, which is the sandbox's image here, and the quickstart.
+TEST_IMAGE=docker.io/library/busybox:stable
 S3_IMAGE="docker.io/versity/versitygw:v$VERSITYGW_VERSION"
 NODE_IMAGE=localhost/weir/weir
 OPERATOR_IMAGE=localhost/weir/weir-operator
@@ -153,5 +154,7 @@ load() {
     for file in "$@"; do
         inside "$host" ctr -a /run/containerd/containerd.sock -n k8s.io images import "$file" >>"$LOGS/images.log" 2>&1 ||
             fail "could not load $file into $host; see $LOGS/images.log"
+        [[ $file != "${PAUSE_ARCHIVE:-}" ]] || inside "$host" ctr -a /run/containerd/containerd.sock -n k8s.io images tag --force \
+            "$PAUSE_IMAGE" "$TEST_IMAGE" >>"$LOGS/images.log" 2>&1 || fail "could not name $TEST_IMAGE in $host"
     done
 }
