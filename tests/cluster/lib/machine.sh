@@ -10,7 +10,7 @@ PACKAGES=(
 )
 
 need_root() {
-    [[ $(id -u) == 0 ]] || fail "the test bed makes namespaces and mounts: run it as root, or use a cluster of yours with CONTEXT=… REGISTRY=…"
+    ((EUID == 0)) || fail "the test bed makes namespaces and mounts: run it as root, or use a cluster of yours with CONTEXT=… REGISTRY=…"
 }
 
 need_packages() {

@@ -14,14 +14,25 @@ join() {
 
 bed_is_up() { recorded control >/dev/null && recorded kube-apiserver >/dev/null && api_ready >/dev/null 2>&1; }
 
-bed_up() {
-    need_root
-    mkdir -p "$LOGS"
+# One bed, one command at a time that starts or ends it.
+alone() {
+    mkdir -p "$CACHE"
     exec 9>"$CACHE/bed.lock"
     flock -n 9 || { say "another bed command is at work; waiting for it"; flock 9; }
+}
+
+# All that is made once: packages, programs, images that are not Weir's.
+bed_tools() {
+    need_root
+    alone
+    mkdir -p "$LOGS"
     need_packages
     need_tools kubernetes etcd helm coredns
     need_base_images
+}
+
+bed_up() {
+    bed_tools
     if bed_is_up; then
         say "the bed is up already"
     else
@@ -32,7 +43,7 @@ bed_up() {
 
 bed_start() {
     local host part
-    rm -rf "$LOGS" "$BED/etcd" "$BED/audit"
+    rm -rf "$LOGS" "$BED/etcd"
     mkdir -p "$LOGS"
     record_begin
     make_cgroups
@@ -74,9 +85,7 @@ bed_remove() {
 
 bed_down() {
     need_root
-    mkdir -p "$CACHE"
-    exec 9>"$CACHE/bed.lock"
-    flock -n 9 || { say "another bed command is at work; waiting for it"; flock 9; }
+    alone
     undo_record
     rm -rf "$BED" "$CACHE/bed.lock"
     say "the bed is gone; its programs and images stay in $TOOLS"
