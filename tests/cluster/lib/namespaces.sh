@@ -77,6 +77,8 @@ start_host_namespace() {
         echo "hostname $host"
         echo "mount --bind '$BED/$host/var' /var"
         echo "mount -t tmpfs -o mode=755 run /run"
+        # As on any host, for pods that share mounts with it; with nobody outside of it.
+        echo "mount --make-rshared /"
         echo "ip link set lo up; ip link set eth0 up"
         echo "ip address add $ip/24 dev eth0"
         echo "ip route add default via $CONTROL_IP"
