@@ -7,12 +7,19 @@
 
 pub mod action;
 pub mod admin;
+pub mod apply;
+pub mod controller;
 pub mod crd;
 pub mod epochs;
 pub mod facts;
+pub mod fault;
+pub mod health;
+pub mod lease;
+pub mod metrics;
 pub mod names;
 pub mod observe;
 pub mod observed;
 pub mod plan;
 pub mod resources;
+pub mod run;
 pub mod status;

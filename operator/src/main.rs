@@ -1,3 +1,5 @@
 //! Parses, logs, runs, exits with a code.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    weir_operator::run::main()
+}

@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 
 use crate::action::Note;
-use crate::crd::{ClusterState, NodeState, OperationState, SlotsState, StreamClusterStatus};
+use crate::crd::{
+    ClusterState, NodeState, OperationState, SlotsState, StreamCluster, StreamClusterStatus,
+};
 use crate::facts::{Facts, Health, Node};
 use crate::names;
 use crate::observed::{CredentialsView, Tokens};
@@ -427,4 +429,30 @@ pub fn differs_but_for_counts(a: &StreamClusterStatus, b: &StreamClusterStatus) 
         s
     };
     bare(a) != bare(b)
+}
+
+/// The status with what could not be done in it.
+pub(crate) fn with_failures(
+    cluster: &StreamCluster,
+    mut status: StreamClusterStatus,
+    failures: &[String],
+) -> StreamClusterStatus {
+    let Some(first) = failures.first() else { return status };
+    let message: String = failures.join("; ").chars().take(1000).collect();
+    let had = cluster.status.iter().flat_map(|s| &s.conditions);
+    for condition in status.conditions.iter_mut().filter(|c| c.type_ == "Degraded") {
+        if condition.status != "True" {
+            let before = had.clone().find(|c| c.type_ == "Degraded" && c.status == "True");
+            if let Some(before) = before {
+                condition.last_transition_time = before.last_transition_time.clone();
+            }
+            condition.status = "True".to_owned();
+        }
+        condition.reason = "ActionFailed".to_owned();
+        condition.message = message.clone();
+    }
+    if status.message.is_empty() || status.state == Some(ClusterState::Creating) {
+        status.message = first.chars().take(300).collect();
+    }
+    status
 }

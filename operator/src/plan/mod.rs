@@ -27,7 +27,9 @@ pub use operation::{Operation, OperationKind};
 
 /// How soon to look again while something is going on; watches are faster where they see it.
 const BUSY: Duration = Duration::from_secs(2);
-/// And while nothing is.
+/// While something is waited for that only others can bring about.
+const WAITING: Duration = Duration::from_secs(5);
+/// While all is as wanted.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// What the operator was told.
@@ -62,13 +64,16 @@ pub fn plan(cluster: &StreamCluster, observed: &Observed, settings: &Settings) -
     }
     let status = status::status(&facts, operation.as_ref(), paused, settings.refresh_counts);
     notes.extend(status::transitions(cluster.status.as_ref(), &status));
-    notes.extend(actions.iter().filter_map(announce));
-    let settled = actions.is_empty() && status::is_settled(&status);
-    Planned { again: if settled { IDLE } else { BUSY }, actions, status: Some(status), notes }
+    let again = match (actions.is_empty(), status::is_settled(&status)) {
+        (true, true) => IDLE,
+        (true, false) if operation.is_none() => WAITING,
+        _ => BUSY,
+    };
+    Planned { actions, status: Some(status), notes, again }
 }
 
 /// The event of an action that users should see.
-fn announce(action: &Action) -> Option<Note> {
+pub(crate) fn announce(action: &Action) -> Option<Note> {
     let note = |reason, text: String| Some(Note { warning: false, reason, text });
     match action {
         Action::Drain { node, why } => note("Draining", format!("{node}: {why}")),
