@@ -79,8 +79,8 @@ impl Context {
     }
 }
 
-/// One pass.
-pub async fn pass(cluster: &StreamCluster, context: &Context) -> Result<(Duration, Applied), PassError> {
+/// One pass, at this time.
+pub async fn pass(cluster: &StreamCluster, context: &Context, now_ms: i64) -> Result<(Duration, Applied), PassError> {
     let hands = &context.hands;
     let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let Some(cluster) = observe::fresh(&hands.client, &namespace, &name).await? else {
@@ -88,7 +88,6 @@ pub async fn pass(cluster: &StreamCluster, context: &Context) -> Result<(Duratio
         hands.metrics.forget((&namespace, &name));
         return Ok((PAUSE_MAX, Applied::default()));
     };
-    let now_ms = jiff::Timestamp::now().as_millisecond();
     let seen = observe::observe(&hands.client, &hands.admin, &cluster, now_ms).await?;
     let due = context.remember(&cluster, |_| ()).counts_written.is_none_or(|at| at.elapsed() >= COUNTS);
     let settings = Settings { default_image: context.default_image.clone(), refresh_counts: due };
@@ -110,7 +109,8 @@ pub async fn pass(cluster: &StreamCluster, context: &Context) -> Result<(Duratio
 
 async fn reconcile(cluster: Arc<StreamCluster>, context: Arc<Context>) -> Result<Action, PassError> {
     let began = Instant::now();
-    let outcome = pass(&cluster, &context).await;
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let outcome = pass(&cluster, &context, now_ms).await;
     let (result, writes) = match outcome {
         Ok((again, Applied { writes, mut failures })) => match failures.pop() {
             Some(failure) => (Err(PassError::Apply(failure)), writes),
