@@ -7,7 +7,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup setup-tests run test check fix unit model e2e crash conformance s3 soak bench figures
+.PHONY: help setup setup-tests up down run test check fix unit model e2e crash conformance s3 soak bench figures
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,13 @@ setup: ## Install what is missing (as root), or say what to install
 
 setup-tests:
 	@.ci/setup tests
+
+up: setup ## Kubernetes on this machine with the operator and a cluster; CONTEXT=… REGISTRY=… takes a cluster of yours
+	@[ -n "$(CONTEXT)" ] || SAY_AS=up tests/cluster/bed up
+	@SAY_AS=up CONTEXT="$(CONTEXT)" REGISTRY="$(REGISTRY)" tests/cluster/bed weir
+
+down: ## Remove every trace of `make up` from this machine
+	@SAY_AS=down tests/cluster/bed down
 
 run: setup ## Build and start a node on defaults; ARGS="--slots 2" passes flags
 	@cargo build --locked --release --package weir
