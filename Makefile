@@ -7,7 +7,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup setup-tests run test check fix unit model e2e crash conformance s3 soak bench figures
+.PHONY: help setup setup-tests run cluster test check fix unit model e2e crash conformance s3 soak bench figures
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ setup-tests:
 run: setup ## Build and start a node on defaults; ARGS="--slots 2" passes flags
 	@cargo build --locked --release --package weir
 	@exec "$(CARGO_TARGET_DIR)/release/weir" serve $(ARGS)
+
+cluster: setup ## Build and start three nodes on this machine: `weir dev up`; ARGS="--nodes 5 --fresh" passes flags
+	@cargo build --locked --release --package weir
+	@exec "$(CARGO_TARGET_DIR)/release/weir" dev up $(ARGS)
 
 test: setup-tests ## The gate: everything that must hold, in under 15 minutes
 	@.ci/gate format lints policy docs unit model e2e crash conformance s3

@@ -10,14 +10,17 @@
 
 mod cli;
 mod cluster;
+mod dev;
 mod disk;
 mod expiry;
 mod identity;
 mod idle;
+mod instant;
 mod limits;
 mod live;
 mod metrics;
 mod outage;
+mod placement;
 mod protocol;
 mod routing;
 mod s3;
