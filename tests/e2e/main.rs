@@ -8,6 +8,7 @@
     reason = "test code stands outside of the node's doors to time, sockets and tasks"
 )]
 
+mod calm;
 mod cli;
 mod cluster;
 mod dev;
