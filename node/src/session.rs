@@ -9,6 +9,7 @@ mod claims;
 pub mod duties;
 pub mod heartbeat;
 mod silence;
+mod transfers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -20,6 +20,7 @@ mod instant;
 mod limits;
 mod live;
 mod metrics;
+mod moves;
 mod outage;
 mod placement;
 mod protocol;
