@@ -24,6 +24,8 @@ use weir_api::Nonce;
 
 /// What a node asks of the machine it runs on.
 pub trait Machine: Send + Sync {
+    /// Which of the run's machines it is.
+    fn number(&self) -> u16;
     /// Wall time, milliseconds since 1970.
     fn wall_ms(&self) -> u64;
     /// Time since boot, suspension included.

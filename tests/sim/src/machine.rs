@@ -20,6 +20,7 @@ use weir_api::Nonce;
 use weir_tests::rng::Rng;
 
 use crate::disk::{Mounted, SimDisk};
+use crate::trace::Host;
 
 /// Simulated time since the run's start, told by the world at each step and by turmoil within one.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +55,8 @@ const BEGIN_MS: u64 = 1_767_225_600_000;
 pub struct Hardware {
     /// Its name in the network.
     pub name: String,
+    /// Its number in the trace.
+    pub host: Host,
     /// Its disk.
     pub disk: SimDisk,
     time: Time,
@@ -71,7 +74,7 @@ struct State {
 
 impl Hardware {
     /// A machine with an empty disk.
-    pub fn new(name: &str, time: &Time, mut rng: Rng) -> Arc<Self> {
+    pub fn new(name: &str, host: Host, time: &Time, mut rng: Rng) -> Arc<Self> {
         let boot_id = u128::from(rng.bits());
         let state = State {
             wall_offset_ms: 0,
@@ -84,6 +87,7 @@ impl Hardware {
         };
         Arc::new(Self {
             name: name.to_owned(),
+            host,
             disk: SimDisk::default(),
             time: time.clone(),
             state: Mutex::new(state),
@@ -135,6 +139,10 @@ pub struct Machine {
 }
 
 impl simulation::Machine for Machine {
+    fn number(&self) -> u16 {
+        self.hardware.host.0
+    }
+
     fn wall_ms(&self) -> u64 {
         let now = BEGIN_MS + self.hardware.time.us() / 1000;
         now.saturating_add_signed(self.hardware.state.lock().wall_offset_ms)
