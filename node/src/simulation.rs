@@ -133,34 +133,34 @@ impl Drop for Restore {
 }
 
 /// A future that runs on a machine.
-pub struct On<T> {
+pub struct On<F> {
     machine: Option<Arc<dyn Machine>>,
     /// Taken when this is dropped.
-    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    future: Option<Pin<Box<F>>>,
 }
 
-impl<T> Debug for On<T> {
+impl<F> Debug for On<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("On").finish_non_exhaustive()
     }
 }
 
-impl<T> On<T> {
+impl<F: Future> On<F> {
     /// Runs `future`, and all that it spawns, on `machine`.
-    pub fn new(machine: Arc<dyn Machine>, future: impl Future<Output = T> + Send + 'static) -> Self {
+    pub fn new(machine: Arc<dyn Machine>, future: F) -> Self {
         Self { machine: Some(machine), future: Some(Box::pin(future)) }
     }
 
     /// Runs `future` on the machine on which this is called, if that is a simulated one.
-    pub fn here(future: impl Future<Output = T> + Send + 'static) -> Self {
+    pub fn here(future: F) -> Self {
         Self { machine: machine(), future: Some(Box::pin(future)) }
     }
 }
 
-impl<T> Future for On<T> {
-    type Output = T;
+impl<F: Future> Future for On<F> {
+    type Output = F::Output;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Self { machine, future } = &mut *self;
         let future = future.as_mut().expect("only a drop takes it");
         match machine {
@@ -174,7 +174,7 @@ impl<T> Future for On<T> {
     }
 }
 
-impl<T> Drop for On<T> {
+impl<F> Drop for On<F> {
     fn drop(&mut self) {
         let _restore = self.machine.as_ref().map(Restore::enter);
         self.future.take();

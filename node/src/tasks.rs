@@ -141,10 +141,7 @@ impl Tasks {
 
 /// The task as it is spawned: on the machine of whoever spawns it, where machines are simulated.
 #[cfg(feature = "simulation")]
-fn here<F>(task: F) -> crate::simulation::On<F::Output>
-where
-    F: Future + Send + 'static,
-{
+fn here<F: Future>(task: F) -> crate::simulation::On<F> {
     crate::simulation::On::here(task)
 }
 

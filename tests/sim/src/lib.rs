@@ -4,5 +4,11 @@
 
 pub mod bucket;
 pub mod disk;
+pub mod http;
 pub mod machine;
+pub mod place;
+pub mod run;
+pub mod schedule;
 pub mod trace;
+pub mod workload;
+pub mod world;
