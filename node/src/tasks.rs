@@ -139,6 +139,16 @@ impl Tasks {
     }
 }
 
+/// Lets other tasks have a turn, for whoever waits by taking turns until it is late enough. On a simulated machine time
+/// passes only while everybody waits, so that some does here.
+pub async fn turn() {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::machine().is_some() {
+        return tokio::time::sleep(std::time::Duration::from_micros(100)).await;
+    }
+    tokio::task::yield_now().await;
+}
+
 /// The task as it is spawned: on the machine of whoever spawns it, where machines are simulated.
 #[cfg(feature = "simulation")]
 fn here<F: Future>(task: F) -> crate::simulation::On<F> {

@@ -274,7 +274,7 @@ impl Worker {
             if i >= 40 {
                 return Outcome::Refused(Refusal::NotSent);
             }
-            let like = names[i % 8].clone();
+            let like = names[i % names.len()].clone();
             let ttl = self.rng.one_in(3).then(|| self.rng.between(1, 4));
             let text = format!("n{i}").into();
             let there = false;
