@@ -25,6 +25,7 @@ pub mod front;
 pub mod history;
 pub mod live;
 pub mod load;
+pub mod meaning;
 pub mod node;
 pub mod raw;
 pub mod record;
