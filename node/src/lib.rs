@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `client` needs only names of streams and the doors, `bench` only the doors. `founding`, `joining`, `data_dir` and
-//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point. `tokens` is read by `admin`
+//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point; `format` is below all that writes. `tokens` is read by `admin`
 //! and `peers`.
 //! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
 //! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
@@ -21,6 +21,7 @@ pub mod clock;
 pub mod config;
 pub mod data_dir;
 pub mod fault;
+pub mod format;
 pub mod founding;
 pub mod http;
 pub mod joining;

@@ -20,7 +20,8 @@ use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce, RaftId, SessionId, Slots};
 
 use self::heartbeat::{Heartbeats, REPORTED};
 use crate::clock::{self, Clock};
-use crate::metadata::command::{Answer, Command, FORMAT_MAX, FORMAT_MIN, Refusal, Registration};
+use crate::format;
+use crate::metadata::command::{Answer, Command, Refusal, Registration};
 use crate::metadata::{Metadata, ProposeError};
 use crate::readiness::Readiness;
 use crate::storage::progress::Progress;
@@ -170,7 +171,7 @@ fn registration(identity: &Identity, session: &SessionId, nonce: Nonce) -> Regis
         http_url: identity.http_url.clone(),
         peer_address: identity.peer_address.clone(),
         slots: identity.slots,
-        formats: (FORMAT_MIN, FORMAT_MAX),
+        formats: (format::MIN, format::max()),
     }
 }
 

@@ -13,7 +13,8 @@ mod snapshot;
 
 use std::io;
 
-use super::command::{Batch, FORMAT_FOUNDED, FORMAT_MAX, FORMAT_MIN};
+use super::command::Batch;
+use crate::format;
 
 pub use restore::read_state;
 pub use snapshot::{state_hash, write_state};
@@ -31,7 +32,7 @@ pub enum CodecError {
     #[error("these bytes are not a {0}")]
     Foreign(&'static str),
     /// Written by a newer build, or one too old.
-    #[error("format {found} is not among those this build reads, {FORMAT_MIN} to {FORMAT_MAX}")]
+    #[error("written in format {found}, and this build reads {}: run one that reads it, as the cluster's other nodes do", format::range())]
     Format {
         /// The version in the bytes.
         found: u32,
@@ -50,13 +51,13 @@ pub enum CodecError {
     Io(#[from] io::Error),
 }
 
-/// One log entry as bytes.
-pub fn encode_batch(batch: &Batch) -> Vec<u8> {
+/// One log entry as bytes, in this format version.
+pub fn encode_batch(batch: &Batch, format: u32) -> Vec<u8> {
     let mut out = vec![0; HEADER];
     append(&mut out, batch);
     let (header, body) = out.split_at_mut(HEADER);
     header[..8].copy_from_slice(&BATCH_MAGIC);
-    header[8..12].copy_from_slice(&FORMAT_FOUNDED.to_le_bytes());
+    header[8..12].copy_from_slice(&format.to_le_bytes());
     header[12..16].copy_from_slice(&u32_len(body).to_le_bytes());
     header[16..].copy_from_slice(&crc32c::crc32c(body).to_le_bytes());
     out
@@ -87,7 +88,7 @@ fn check_header(header: &[u8], magic: &[u8; 8], what: &'static str) -> Result<()
         return Err(CodecError::Foreign(what));
     }
     let found = u32_at(header, 8);
-    if (FORMAT_MIN..=FORMAT_MAX).contains(&found) { Ok(()) } else { Err(CodecError::Format { found }) }
+    if format::readable().contains(&found) { Ok(()) } else { Err(CodecError::Format { found }) }
 }
 
 fn append(out: &mut Vec<u8>, value: &impl serde::Serialize) {

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use super::snapshot::{Meta, SnapshotError, SnapshotFile, Snapshots};
 use super::{Entry, LogId, Outcomes, StorageError, TypeConfig, bytes};
+use crate::format::Writing;
 use crate::metadata::state::State;
 use crate::metadata::{apply, codec};
 use crate::tasks::Tasks;
@@ -33,6 +34,7 @@ pub(super) struct View {
     /// The log has grown enough for a snapshot.
     pub(super) grown: Notify,
     snapshot_log_bytes: u64,
+    writing: Writing,
 }
 
 #[derive(Clone, Default)]
@@ -55,7 +57,10 @@ impl View {
             }
         };
         let index = applied.index();
+        let writing = Writing::default();
+        writing.set(applied.state.format());
         Self {
+            writing,
             inner: RwLock::new(applied),
             applied: watch::Sender::new(index),
             grown: Notify::new(),
@@ -77,6 +82,11 @@ impl View {
     /// The index of the last entry that the view holds.
     pub(super) fn applied(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
+    }
+
+    /// The format version that the state names.
+    pub(super) fn writing(&self) -> &Writing {
+        &self.writing
     }
 
     /// Bytes of log applied since the newest snapshot.
@@ -111,6 +121,7 @@ impl View {
             }
             inner.last = Some(id);
             inner.bytes += bytes as u64;
+            self.writing.set(inner.state.format());
             (outcomes, inner.since_snapshot() >= self.snapshot_log_bytes)
         };
         self.applied.send_replace(id.index);
@@ -124,6 +135,7 @@ impl View {
         let replaced = {
             let mut inner = self.inner.write();
             let bytes = inner.bytes;
+            self.writing.set(state.format());
             let new = Applied {
                 state,
                 last: meta.last_log_id,
