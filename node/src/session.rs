@@ -20,6 +20,7 @@ use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce, RaftId, SessionId, Slots};
 
 use self::heartbeat::{Heartbeats, REPORTED};
 use crate::clock::{self, Clock};
+use crate::fault;
 use crate::format;
 use crate::metadata::command::{Answer, Command, Refusal, Registration};
 use crate::metadata::{Metadata, ProposeError};
@@ -130,6 +131,7 @@ pub async fn register(
             Ok(Answer::Registered { slots, format }) => {
                 tracing::info!(%session, %slots, format, "session registered");
                 readiness.clear("session");
+                fault::point("session.registered");
                 metadata.begin_session(session.clone());
                 return Ok(session);
             }
@@ -319,10 +321,10 @@ pub async fn learn_why_over(metadata: &Metadata, session: &SessionId, data_dir: 
 
 /// Ends the session; `Ok(true)` if nothing is left to recover.
 pub async fn end(metadata: &Metadata) -> Result<bool, ProposeError> {
-    match metadata.propose(Command::EndSession).await? {
-        Answer::SessionEnded { clean } => Ok(clean),
-        _ => Ok(false),
-    }
+    fault::point("session.before_end");
+    let answer = metadata.propose(Command::EndSession).await?;
+    fault::point("session.ended");
+    Ok(matches!(answer, Answer::SessionEnded { clean: true }))
 }
 
 /// Leaves the mark of a replaced process in its data directory.

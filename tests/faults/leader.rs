@@ -8,7 +8,7 @@ use crate::writers::{Of, Writers};
 async fn without_its_leader_again_and_again_appends_elsewhere_go_on() {
     // Three vote; the two that do not are the clients' doors, and live.
     let mut cluster = Cluster::start(5).await.unwrap();
-    let mut writers = Writers::start(&mut cluster, &[3, 4]).await.unwrap();
+    let writers = Writers::start(&mut cluster, &[3, 4]).await.unwrap();
     for round in 0..if soaking() { 20 } else { 3 } {
         let leader = cluster.leader(4).await.unwrap();
         if leader > 2 {

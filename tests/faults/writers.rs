@@ -248,9 +248,10 @@ impl Shared {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
+            let most = if rng.one_in(20) { 5_000 } else { 150 };
             let record = Record {
                 id: self.next_record.fetch_add(1, Ordering::Relaxed),
-                pad: rng.below(if rng.one_in(20) { 5_000 } else { 150 }) as u32,
+                pad: rng.below(most) as u32,
                 elements: 1,
             };
             let producer = Some(Stamp { id: id.clone(), epoch: 0, seq });

@@ -56,7 +56,7 @@ pub enum CodecError {
     #[error("does not begin with {0:?}")]
     Magic(&'static str),
     /// Written by another build.
-    #[error("is of format version {0}, and this build reads {}", format::range())]
+    #[error("is of format version {0}, and this build reads {range}", range = format::range())]
     Version(u32),
     /// Damaged.
     #[error("the checksum of its {0} does not match")]
