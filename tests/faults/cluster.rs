@@ -2,6 +2,8 @@
 //!
 //! Addresses stay the same across restarts, so that clients, seeds and other nodes find a node again.
 
+use std::fs;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -133,6 +135,19 @@ impl Cluster {
     pub(crate) async fn spawn(&mut self, i: usize) -> Result<()> {
         let node = self.setup(i).spawn()?;
         self.adopt(i, node).await
+    }
+
+    /// Starts a process at the place of node `i` that is to refuse to serve, and gives its exit status and what it said.
+    pub(crate) async fn refused(&mut self, i: usize, setup: &Setup) -> Result<(ExitStatus, String)> {
+        let before = fs::metadata(&setup.log).map_or(0, |m| m.len() as usize);
+        // It may well refuse before it listens.
+        let mut node = setup.spawn()?;
+        if let Ok(addresses) = node.addresses().await {
+            self.places[i].peers.lead_to(Some(&addresses.peer));
+        }
+        let status = node.exit(PATIENCE).await?;
+        let said = fs::read(&setup.log)?;
+        Ok((status, String::from_utf8_lossy(&said[before.min(said.len())..]).into_owned()))
     }
 
     /// From now on `node` is the process at the place of node `i`.

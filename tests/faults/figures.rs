@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::node_timeout;
-use crate::writers::{Of, Writers};
+use crate::writers::Writers;
 
 /// One scenario's figures.
 pub(crate) struct Figures(Map<String, Value>);
@@ -35,9 +35,9 @@ impl Figures {
         self
     }
 
-    /// Requests so far, and writes the line.
+    /// Adds the requests since the last line, and writes this one.
     pub(crate) fn write(self, writers: &Writers) {
-        let count = writers.count(Of::All);
+        let count = writers.count_on();
         let this = self
             .with("acknowledged", count.acknowledged)
             .with("failed", count.failed)

@@ -6,10 +6,11 @@ use weir_tests::node::{PATIENCE, Setup};
 use crate::cluster::Cluster;
 use crate::writers::{Of, Writers};
 
-/// The number of a cluster as its directory's or bucket's file says.
-fn uid(file: &std::path::Path, field: &str) -> String {
-    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
-    json[field].as_str().unwrap_or_else(|| panic!("{field} in {json}")).to_owned()
+/// The cluster of a directory.
+fn uid(directory: &std::path::Path) -> String {
+    let file = std::fs::read(directory.join("identity.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&file).unwrap();
+    json["identity"]["cluster"].as_str().unwrap_or_else(|| panic!("no cluster in {json}")).to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,7 +25,7 @@ async fn directories_buckets_and_nodes_of_another_cluster_are_refused_by_name() 
     let other = Setup::new(elsewhere.path("other")).flag("store", &store).flag("node-id", "node-7");
     let mut founder = other.start().await.unwrap();
     assert!(founder.terminate(PATIENCE).await.unwrap().success());
-    let theirs = uid(&elsewhere.path("other").join("identity.json"), "cluster");
+    let theirs = uid(&elsewhere.path("other"));
 
     // A process of ours with the other's directory, with the other's bucket, and one of the other's with our bucket.
     let with_directory = |name: &str| {
@@ -81,7 +82,7 @@ async fn peers_without_the_secret_are_refused_and_say_why() {
         setup.log = scratch.path(&format!("{name}.stderr"));
         let mut node = setup.spawn().unwrap();
         let why = node.unready_for(&["joining"]).await.unwrap();
-        assert!(why.contains("token") && why.contains(&seed), "{name}: {why}");
+        assert!(why.contains("secret") && why.contains(&seed), "{name}: {why}");
         node.kill();
     }
     // It is one node still.

@@ -15,20 +15,16 @@ async fn come_back(nodes: usize, rounds: usize) {
         let victim = cluster.rng.index(nodes);
         let leads = cluster.leader((victim + 1) % nodes).await.unwrap() == victim;
         writers.progress(Of::All, 5).await.unwrap();
-        let before = writers.count(Of::All);
         writers.longest_gap(Of::All);
         cluster.kill(victim);
         let started = writers.now();
         cluster.restart(victim).await.unwrap();
         let took = writers.all_append(started, Of::All, "after the start").await.unwrap();
-        let after = writers.count(Of::All);
         Figures::of("killed-and-back", nodes)
             .with("round", round)
             .with("wasLeader", leads)
             .took("appendsAgainS", took)
             .took("longestGapS", writers.longest_gap(Of::All))
-            .with("roundFailed", after.failed - before.failed)
-            .with("roundFailedAfterRetry", after.failed_twice - before.failed_twice)
             .write(&writers);
         cluster.settled(victim).await.unwrap();
     }

@@ -38,11 +38,11 @@ async fn of_two_processes_with_one_id_the_later_serves_and_the_other_waits() {
     let again = writers.all_append(began, Of::All, "after the replacement").await.unwrap();
     Figures::of("claimed-twice", 3).took("appendsAgainS", again).write(&writers);
     // The replaced one does not come back at once.
-    let mut back = cluster.setup(2).spawn().unwrap();
-    let why = back.unready_for(&["session"]).await.unwrap();
+    cluster.spawn(2).await.unwrap();
+    let why = cluster.node(2).unready_for(&["session"]).await.unwrap();
     assert!(why.contains("replaced by another"), "{why}");
     assert!(twin.try_exit().unwrap().is_none(), "{}", twin.log_tail());
-    back.kill();
+    cluster.kill(2);
 
     // The other order: the one that serves hangs, another claims its id, and it wakes.
     twin.signal(Signal::STOP);

@@ -55,13 +55,14 @@ async fn the_format_goes_up_after_the_last_node_and_an_old_build_is_refused_then
     // The way back: with the log it has, and with none.
     cluster.kill(1);
     cluster.env(1, NEXT.0, None);
-    let (status, said) = cluster.setup(1).refused().await.unwrap();
+    let old = cluster.setup(1);
+    let (status, said) = cluster.refused(1, &old).await.unwrap();
     assert!(!status.success(), "{said}");
     assert!(said.contains("format 2") && said.contains("this build reads 1 to 1"), "{said}");
     let mut empty = cluster.setup(1);
     empty.data = cluster.scratch.path("empty");
     empty.log = cluster.scratch.path("empty.stderr");
-    let (status, said) = empty.refused().await.unwrap();
+    let (status, said) = cluster.refused(1, &empty).await.unwrap();
     assert!(!status.success(), "{said}");
     assert!(said.contains("format 2") || said.contains("writes format 2"), "{said}");
     // It harmed nobody, and the next build comes back.

@@ -4,7 +4,7 @@
 //! one that fails there too counts as failed after one retry, and is sent on until it is acknowledged. Now and then a
 //! writer asks some node for the tail, which must never be behind what was acknowledged.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ struct Shared {
     streams: Vec<Stream>,
     began: Instant,
     stop: AtomicBool,
+    /// What was counted up to the last figures.
+    told: Mutex<Count>,
     next_record: AtomicU64,
 }
 
@@ -73,7 +75,7 @@ impl Of {
 }
 
 /// Requests since the load began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Count {
     pub(crate) acknowledged: usize,
     pub(crate) failed: usize,
@@ -127,6 +129,7 @@ impl Writers {
             streams,
             began: Instant::now(),
             stop: AtomicBool::new(false),
+            told: Mutex::default(),
             next_record: AtomicU64::new((rng.below(1 << 30) << 32) | 1),
         });
         let mut tasks = JoinSet::new();
@@ -172,11 +175,22 @@ impl Writers {
 
     pub(crate) fn count(&self, of: Of) -> Count {
         let chosen = self.shared.streams.iter().filter(|s| of.has(s));
-        chosen.fold(Count { acknowledged: 0, failed: 0, failed_twice: 0 }, |sum, s| Count {
+        chosen.fold(Count::default(), |sum, s| Count {
             acknowledged: sum.acknowledged + s.acknowledged.load(Ordering::SeqCst),
             failed: sum.failed + s.failed.load(Ordering::SeqCst),
             failed_twice: sum.failed_twice + s.failed_twice.load(Ordering::SeqCst),
         })
+    }
+
+    /// Requests since this was last asked.
+    pub(crate) fn count_on(&self) -> Count {
+        let now = self.count(Of::All);
+        let before = std::mem::replace(&mut *self.shared.told.lock().unwrap(), now);
+        Count {
+            acknowledged: now.acknowledged - before.acknowledged,
+            failed: now.failed - before.failed,
+            failed_twice: now.failed_twice - before.failed_twice,
+        }
     }
 
     /// The longest time that one of the streams meant had no acknowledgement since this was last asked.
