@@ -8,7 +8,8 @@
 //! ```
 //!
 //! `client` needs only names of streams and the doors, `bench` only the doors. `founding`, `joining`, `data_dir` and
-//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point; `format` is below all that writes. `tokens` is read by `admin`
+//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point. `format` is
+//! below all that writes; `mutant` and `witness` are for simulations. `tokens` is read by `admin`
 //! and `peers`.
 //! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
 //! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
@@ -27,6 +28,7 @@ pub mod http;
 pub mod joining;
 pub mod metadata;
 pub mod metrics;
+pub mod mutant;
 pub mod net;
 pub mod peers;
 pub mod readiness;
@@ -37,3 +39,4 @@ pub mod storage;
 pub mod streams;
 pub mod tasks;
 pub mod tokens;
+pub mod witness;
