@@ -36,11 +36,13 @@ async fn a_node_without_its_disk_comes_back_as_another_member_and_votes() {
     let log = |seen: &serde_json::Value| seen["log"]["appliedIndex"].as_u64();
     let admin = cluster.node(leader).admin().await.unwrap();
     let votes = || async {
-        let text = admin.get_text("/metrics").await?;
-        let voters = text.lines().find(|l| l.starts_with("weir_metadata_voters "));
-        Ok(voters.is_none_or(|l| l.ends_with(" 3")).then_some(()))
+        let text = admin.get_text("/admin/members").await?;
+        let seen: serde_json::Value = serde_json::from_str(&text)?;
+        let members = seen["members"].as_array().into_iter().flatten();
+        let voters: Vec<_> = members.filter(|m| m["voter"] == true).map(|m| m["raftId"].clone()).collect();
+        Ok((voters.len() == 3 && voters.contains(&new.into()) && !voters.contains(&old.into())).then_some(()))
     };
-    wait::until("three voters", PATIENCE, votes).await.unwrap();
+    wait::until("the new one among three voters", PATIENCE, votes).await.unwrap();
     cluster.kill(third);
     let writers_go_on = writers.now();
     let before = log(&cluster.asked(lost, "/admin/cluster").await.unwrap());
