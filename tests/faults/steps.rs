@@ -80,13 +80,16 @@ async fn abort_at(cluster: &mut Cluster, writers: &Writers, name: &str, by: By) 
         LeaderLeaving => None,
         Joining | Returning | Losing | Leaving => Some(cluster.rng.index(size)),
     };
+    let mut armed = BTreeSet::new();
     for i in 0..size {
-        let armed = match by {
+        let wanted = match by {
             // Others register too, when they start armed.
             Returning => false,
-            Joining | Losing | Leaving | LeaderLeaving => true,
+            Joining => !name.starts_with("joining."),
+            Losing | Leaving | LeaderLeaving => true,
         };
-        if armed {
+        if wanted {
+            armed.insert(i);
             // In order, so that nothing is to be recovered: an armed one must not get to its point before its time.
             let status = cluster.node(i).terminate(PATIENCE).await?;
             ensure!(status.success(), "{status}\n{}", cluster.node(i).log_tail());
@@ -140,6 +143,7 @@ async fn abort_at(cluster: &mut Cluster, writers: &Writers, name: &str, by: By) 
         for i in 0..size {
             if cluster.node(i).try_exit()?.is_some() {
                 cluster.kill(i);
+                armed.remove(&i);
                 cluster.spawn(i).await?;
             }
         }
@@ -149,5 +153,10 @@ async fn abort_at(cluster: &mut Cluster, writers: &Writers, name: &str, by: By) 
         }
         ensure!(Instant::now() < end, "streams are stuck");
     }
-    Ok(())
+    for i in armed {
+        // It would end at the next step's preparations.
+        cluster.kill(i);
+        cluster.restart(i).await?;
+    }
+    cluster.settled(0).await
 }

@@ -108,10 +108,12 @@ impl View {
             EntryPayload::Blank => (None, None, 0),
             EntryPayload::Membership(m) => (None, Some(m), 0),
             EntryPayload::Normal(data) => {
-                let batch = codec::decode_batch(&data.0).map_err(|e| {
+                let (batch, only_in) = codec::decode_entry(&data.0).map_err(|e| {
                     StorageIOError::apply(id, AnyError::error(format!("the entry does not decode: {e}")))
                 })?;
-                (Some(batch), None, data.0.len())
+                // A leader's word that came too late: it says nothing of the term in which it got into the log.
+                let counts = only_in.is_none_or(|term| term == id.leader_id.term);
+                (Some(batch).filter(|_| counts), None, data.0.len())
             }
         };
         let (outcomes, due) = {
@@ -281,5 +283,36 @@ async fn blocking<T: Send + 'static>(
         Ok(Ok(done)) => Ok(done),
         Ok(Err(e)) => Err(e.to_string()),
         Err(panicked) => Err(panicked.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::CommittedLeaderId;
+    use weir_api::ClusterUid;
+
+    use super::super::EntryData;
+    use super::*;
+    use crate::format;
+    use crate::metadata::command::{Batch, Command, Envelope};
+
+    /// An entry of `term` with the bytes that were meant for term 2.
+    fn entry(term: u64) -> Entry {
+        let command = Command::Found { uid: ClusterUid(1), identity: None, size: 1 };
+        let batch = Batch { time_ms: 1, commands: vec![Envelope { request: None, command }] };
+        let bytes = codec::encode_batch_of_term(&batch, format::FOUNDED, 2);
+        let log_id = LogId::new(CommittedLeaderId::new(term, 1), term);
+        Entry { log_id, payload: EntryPayload::Normal(EntryData(Arc::from(bytes))) }
+    }
+
+    #[test]
+    fn what_a_leader_said_in_one_term_is_void_in_another() {
+        let view = View::new(None, u64::MAX);
+        assert_eq!(view.apply(entry(3)).unwrap(), Outcomes::default());
+        assert!(view.read(|state| state.cluster.is_none()));
+        assert_eq!(*view.applied().borrow(), 3, "it is an entry all the same");
+        let view = View::new(None, u64::MAX);
+        assert_eq!(view.apply(entry(2)).unwrap().0.len(), 1);
+        assert!(view.read(|state| state.cluster.is_some()));
     }
 }
