@@ -15,6 +15,8 @@ use crate::metadata::state::{
 };
 use crate::storage::skips::Stop;
 
+mod moves;
+
 const TOKEN: &str = "a-token-of-some-length";
 
 fn session(node: &str, epoch: u64) -> Session {
@@ -50,6 +52,8 @@ fn node(epoch: u64, session: Option<u64>) -> Node {
         session: session.map(SessionNo),
         earlier: vec![],
         removed: false,
+        draining_since_ms: None,
+        drain_gave_up: None,
     }
 }
 

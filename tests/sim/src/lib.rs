@@ -1,1 +1,14 @@
 //! Seeded runs of several nodes under faults, and the invariants that must hold. Called by its own tests and `make sim`.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a simulation is test code")]
+
+pub mod bucket;
+pub mod disk;
+pub mod http;
+pub mod machine;
+pub mod place;
+pub mod run;
+pub mod schedule;
+pub mod trace;
+pub mod workload;
+pub mod world;
