@@ -59,6 +59,7 @@ use crate::metrics::{AppendOutcome, StoreMeters, StreamMeters, WalMeters};
 use crate::readiness::Readiness;
 use crate::session::Lease;
 use crate::storage::reader::SegmentReader;
+use crate::storage::record::codec::Stamp;
 use crate::storage::store::Store;
 use crate::storage::wal::{Wal, WalLimits, WalStatus, WalStore};
 use crate::tasks::Tasks;
@@ -216,7 +217,8 @@ impl Streams {
         let writer = wal_store.create(&session).await?;
         let inner = Arc::new_cyclic(|weak| {
             let sink = Arc::new(flush::Sink { inner: weak.clone() });
-            let wal = Wal::start(&tasks, &clock, writer, cluster, session.clone(), wal_limits, sink);
+            let stamp = Stamp { cluster, writing: metadata.writing() };
+            let wal = Wal::start(&tasks, &clock, writer, stamp, session.clone(), wal_limits, sink);
             Inner {
                 tasks,
                 clock,
