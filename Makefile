@@ -44,7 +44,7 @@ e2e: setup ## Real nodes: the protocol, bad input, operations
 crash: setup ## Real nodes, killed at every step, and their files damaged
 	@.ci/gate crash
 
-conformance: setup-tests ## Others' clients: the protocol's public suite, its TypeScript client, the README's tour
+conformance: setup-tests ## Others' clients: the protocol's public suite, its TypeScript client, the README's tour, a browser
 	@.ci/gate conformance
 
 s3: setup-tests ## The store's tests and crashes over a real S3 server behind a bad network

@@ -17,6 +17,7 @@ mod idle;
 mod limits;
 mod live;
 mod metrics;
+mod nodes;
 mod outage;
 mod protocol;
 mod routing;

@@ -15,6 +15,7 @@ mod human;
 mod info;
 mod input;
 mod logging;
+mod members;
 mod output;
 mod progress;
 mod read;
