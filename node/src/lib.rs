@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `client` needs only names of streams and the doors, `bench` only the doors. `founding`, `joining`, `data_dir` and
-//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point. `tokens` is read by `admin`
+//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point. `mutant` and `witness` are for simulations. `tokens` is read by `admin`
 //! and `peers`.
 //! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
 //! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
@@ -26,6 +26,7 @@ pub mod http;
 pub mod joining;
 pub mod metadata;
 pub mod metrics;
+pub mod mutant;
 pub mod net;
 pub mod peers;
 pub mod readiness;
@@ -36,3 +37,4 @@ pub mod storage;
 pub mod streams;
 pub mod tasks;
 pub mod tokens;
+pub mod witness;

@@ -20,6 +20,7 @@ use super::{Entry, LogId, Outcomes, StorageError, TypeConfig, bytes};
 use crate::metadata::state::State;
 use crate::metadata::{apply, codec};
 use crate::tasks::Tasks;
+use crate::witness::{self, Seen};
 
 type Members = StoredMembership<u64, BasicNode>;
 
@@ -105,7 +106,9 @@ impl View {
         };
         let (outcomes, due) = {
             let mut inner = self.inner.write();
-            let outcomes = batch.map(|b| apply::apply(&mut inner.state, &b)).unwrap_or_default();
+            let outcomes = batch.as_ref().map(|b| apply::apply(&mut inner.state, b)).unwrap_or_default();
+            let (index, batch, state) = (id.index, batch.as_ref(), &inner.state);
+            witness::tell(Seen::Applied { index, batch, outcomes: &outcomes, state });
             if let Some(members) = members {
                 inner.members = Members::new(Some(id), members);
             }
@@ -121,6 +124,7 @@ impl View {
     }
 
     fn replace(&self, meta: &Meta, state: State) {
+        let index = meta.last_log_id.map_or(0, |id| id.index);
         let replaced = {
             let mut inner = self.inner.write();
             let bytes = inner.bytes;
@@ -131,11 +135,12 @@ impl View {
                 bytes,
                 bytes_in_snapshot: bytes,
             };
+            witness::tell(Seen::Installed { index, state: &new.state });
             std::mem::replace(&mut *inner, new)
         };
         // Freeing a large state takes time that readers need not wait for.
         drop(replaced);
-        self.applied.send_replace(meta.last_log_id.map_or(0, |id| id.index));
+        self.applied.send_replace(index);
     }
 
     fn snapshot_taken(&self, bytes: u64) {

@@ -28,6 +28,7 @@ use crate::metrics::WalMeters;
 use crate::storage::record::{Frame, codec};
 use crate::storage::store::jittered;
 use crate::tasks::Tasks;
+use crate::witness::{self, Seen};
 
 pub use super::queue::WalBusy;
 
@@ -283,6 +284,7 @@ impl Flusher {
             let Flying { seq, bytes, frames, done, .. } = flying;
             let count = frames.len() as u64;
             fault::point("wal.ack.before");
+            witness::tell(Seen::Acknowledged { session: &self.session, seq, frames: &frames });
             self.sink.durable(DurableBatch { seq, bytes, frames });
             self.shared.queue.lock().durable(seq, bytes, count);
             done.resolve(true);
