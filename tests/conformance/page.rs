@@ -72,7 +72,8 @@ async fn the_page_shows_three_nodes_live_and_what_becomes_of_them() {
     let client = nodes[0].client().await.unwrap();
     for i in 0..6 {
         let target = format!("/v1/stream/s/{i}");
-        let put = client.send(Method::PUT, &target, &[("content-type", "text/plain")], "".into()).await.unwrap();
+        let put =
+            client.send(Method::PUT, &target, &[("content-type", "text/plain")], "".into()).await.unwrap();
         assert_eq!(put.status, 201);
     }
     let address = nodes[0].addresses().await.unwrap().admin;
@@ -140,7 +141,7 @@ async fn the_page_asks_for_a_token_and_keeps_it_for_its_tab_alone() {
     let address = node.addresses().await.unwrap().admin;
     let mut page = Browser::start().await.unwrap();
     page.open(&format!("http://{address}/")).await.unwrap();
-    page.until("document.activeElement.id", "token").await.unwrap();
+    page.until("document.activeElement?.id", "token").await.unwrap();
     assert_eq!(page.value(HIDDEN).await.unwrap(), true, "nothing of the cluster is shown");
     picture(&mut page, "token").await;
 
@@ -156,7 +157,8 @@ async fn the_page_asks_for_a_token_and_keeps_it_for_its_tab_alone() {
     assert_eq!(page.value(kept).await.unwrap(), json!(["a-good-token-0123456789", 0, ""]));
 
     // It is no cookie: what does not name it gets nothing done.
-    let foreign = "fetch('/admin/nodes/node-0', {method: 'POST', body: '{\"slots\": 9}'}).then((r) => r.status)";
+    let foreign =
+        "fetch('/admin/nodes/node-0', {method: 'POST', body: '{\"slots\": 9}'}).then((r) => r.status)";
     assert_eq!(page.value(foreign).await.unwrap(), 401);
 
     // The token is no longer good: it is asked for again.

@@ -4,6 +4,7 @@ use anyhow::Result;
 use http::Method;
 use serde_json::Value;
 use weir_tests::cli::Weir;
+use weir_tests::client::Client;
 use weir_tests::node::{Node, PATIENCE};
 use weir_tests::wait;
 
@@ -72,11 +73,30 @@ async fn a_node_is_fenced_by_command_and_its_streams_go_on_elsewhere() {
     wait::until("its stream to take appends", PATIENCE, goes_on).await.unwrap();
     let row = parsed(&weir.run(&["admin", "nodes", "--json"]).await.ok())["nodes"][victim].clone();
     assert_eq!((&row["alive"], &row["fairShare"]), (&Value::Bool(false), &Value::from(0)));
+
+    // It is taken out for good, and its directory leaves the log.
+    let live = weir.run(&["admin", "remove", &format!("node-{at}"), "--yes"]).await;
+    assert!((live.code, live.err.contains("is alive")) == (Some(8), true), "{live:?}");
+    let removed = async || {
+        let told = weir.run(&["admin", "remove", &name, "--yes"]).await;
+        anyhow::ensure!(told.code == Some(0) || told.err.contains("not recovered yet"), "{told:?}");
+        Ok((told.code == Some(0)).then_some(()))
+    };
+    wait::until("its removal, once it is recovered", PATIENCE, removed).await.unwrap();
+    let left = async || {
+        let members = parsed(&weir.run(&["admin", "members", "--json"]).await.ok());
+        let members = members["members"].as_array().cloned().unwrap_or_default();
+        Ok(members.iter().all(|m| m["node"] != name.as_str()).then_some(()))
+    };
+    wait::until("it to leave the metadata log", PATIENCE, left).await.unwrap();
+    let nodes = parsed(&weir.run(&["admin", "nodes", "--json"]).await.ok());
+    assert_eq!(nodes["nodes"].as_array().unwrap().len(), 2);
+    assert_eq!(client.send(Method::POST, &its, &BYTES, "z".into()).await.unwrap().status, 204);
 }
 
 /// The numbers that a metrics page has for a series.
-async fn counted(node: &mut Node, series: &str) -> Result<f64> {
-    let page = node.admin().await?.get_text("/metrics").await?;
+async fn counted(admin: &Client, series: &str) -> Result<f64> {
+    let page = admin.get_text("/metrics").await?;
     let line = page.lines().find_map(|l| l.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned));
     Ok(line.ok_or_else(|| anyhow::anyhow!("no {series} in\n{page}"))?.parse()?)
 }
@@ -86,7 +106,11 @@ async fn what_happens_in_a_cluster_is_counted() {
     let mut three = Three::start_with(|s| s.flag("node-timeout", "5s").flag("lease", "2s")).await.unwrap();
     let leads = leader(&three.nodes[0].admin().await.unwrap()).await.unwrap();
     let (at, victim) = ((leads + 1) % 3, (leads + 2) % 3);
+    let mut admins = Vec::new();
     for node in &mut three.nodes {
+        admins.push(node.admin().await.unwrap());
+    }
+    for node in &admins {
         for (series, value) in [
             ("weir_metadata_voters", 3.0),
             ("weir_metadata_voter_target", 3.0),
@@ -113,22 +137,22 @@ async fn what_happens_in_a_cluster_is_counted() {
         let append = victims.send(Method::POST, &path, &BYTES, "x".into()).await.unwrap();
         assert!([204, 307].contains(&append.status), "{}", append.status);
     }
-    assert_eq!(counted(&mut three.nodes[at], r#"weir_placements_total{outcome="created"}"#).await.unwrap(), 6.0);
-    let opened = counted(&mut three.nodes[victim], r#"weir_placements_total{outcome="opened"}"#).await.unwrap();
-    let redirected = counted(&mut three.nodes[victim], "weir_redirects_total").await.unwrap();
+    assert_eq!(counted(&admins[at], r#"weir_placements_total{outcome="created"}"#).await.unwrap(), 6.0);
+    let opened = counted(&admins[victim], r#"weir_placements_total{outcome="opened"}"#).await.unwrap();
+    let redirected = counted(&admins[victim], "weir_redirects_total").await.unwrap();
     assert_eq!((opened, redirected), (2.0, 4.0));
 
     three.nodes[victim].kill();
-    let witness = three.nodes[at].admin().await.unwrap();
+    let witness = &admins[at];
     let recovered = async || {
-        let cluster = asked(&witness, "/admin/cluster").await?;
+        let cluster = asked(witness, "/admin/cluster").await?;
         Ok((cluster["nodesAlive"] == 2 && cluster["awaitingRecovery"] == 0).then_some(()))
     };
     wait::until("the lost node's recovery", PATIENCE, recovered).await.unwrap();
     let (mut takeovers, mut fences) = (0.0, 0.0);
     for i in [leads, at] {
-        takeovers += counted(&mut three.nodes[i], r#"weir_takeover_seconds_count{of="other"}"#).await.unwrap();
-        fences += counted(&mut three.nodes[i], r#"weir_fenced_sessions_total{by="silence"}"#).await.unwrap();
+        takeovers += counted(&admins[i], r#"weir_takeover_seconds_count{of="other"}"#).await.unwrap();
+        fences += counted(&admins[i], r#"weir_fenced_sessions_total{by="silence"}"#).await.unwrap();
     }
     assert!(takeovers >= 1.0 && fences >= 1.0, "{takeovers} takeovers, {fences} fences");
 }

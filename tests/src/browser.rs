@@ -51,7 +51,12 @@ impl Browser {
         // It shows pages of this test alone, and root has no use for its sandbox.
         command.args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]);
         command.args(["--no-first-run", "--disable-background-networking", "--disable-extensions"]);
-        command.args(["--disable-component-update", "--disable-sync", "--window-size=1280,1100", "about:blank"]);
+        command.args([
+            "--disable-component-update",
+            "--disable-sync",
+            "--window-size=1280,1100",
+            "about:blank",
+        ]);
         let errors = std::fs::File::create(scratch.path("stderr"))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).kill_on_drop(true);
         let mut child = command.spawn()?;
@@ -90,7 +95,8 @@ impl Browser {
                 self.heard(&message);
             }
         });
-        let mut answer = answered.await.with_context(|| format!("{method} takes too long\n{}", self.errors()))??;
+        let mut answer =
+            answered.await.with_context(|| format!("{method} takes too long\n{}", self.errors()))??;
         match answer.get("error") {
             Some(error) => bail!("{method}: {error}"),
             None => Ok(answer["result"].take()),
@@ -142,7 +148,10 @@ impl Browser {
             }
             if tokio::time::Instant::now() > end {
                 let page = self.value("document.body.innerText").await?;
-                bail!("{expression} is {now}, not {wanted}, after {PATIENCE:?}; the page:\n{}", page.as_str().unwrap_or("?"));
+                bail!(
+                    "{expression} is {now}, not {wanted}, after {PATIENCE:?}; the page:\n{}",
+                    page.as_str().unwrap_or("?")
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -186,6 +186,12 @@ pub struct NodeStatus {
     pub alive: bool,
     /// Takes no new streams and gives its own away.
     pub draining: bool,
+    /// Since when it drains, by the log's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining_since_ms: Option<u64>,
+    /// Why it gave up draining, if it did. For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_gave_up: Option<String>,
     /// Capacity weight, 0 to 1000000.
     pub slots: Slots,
     /// The resource that set the slots last, if one did.

@@ -3,7 +3,7 @@
 //! Invariant: pure. Used by `super`.
 
 use weir_api::NodeId;
-use weir_api::admin::{FenceNode, MemberList, MemberStatus};
+use weir_api::admin::{FenceNode, MemberList, MemberStatus, RemovedNode};
 
 use super::Local;
 use super::nodes::millis;
@@ -35,6 +35,12 @@ pub(super) fn list(local: &Local) -> MemberList {
 pub(super) fn fence(node: NodeId, body: &FenceNode) -> Command {
     let FenceNode { epoch, incarnation } = body.clone();
     Command::Fence { node, epoch, incarnation, reason: FenceReason::Admin }
+}
+
+/// What is kept of a node that was removed.
+pub(super) fn removed(state: &State, id: &NodeId) -> Option<RemovedNode> {
+    let node = state.nodes.get(id).filter(|n| n.removed)?;
+    Some(RemovedNode { id: id.clone(), epoch: node.epoch, incarnation: node.incarnation.clone() })
 }
 
 /// What was asked for is so, whoever did it.

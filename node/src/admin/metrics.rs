@@ -66,7 +66,7 @@ impl Collector for OfState {
             (&c::NODE_EPOCH, local.epoch.0),
             (&c::SESSION_ALIVE, local.alive.into()),
             (&c::DRAINING, local.draining.into()),
-            (&c::TRANSFERS_PENDING, 0),
+            (&c::TRANSFERS_PENDING, count(state.transfers.len())),
             (&c::NODES, count(nodes.len())),
             (&c::NODES_ALIVE, count(alive)),
             (&c::STREAMS, count(state.streams.len())),

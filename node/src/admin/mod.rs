@@ -217,6 +217,7 @@ impl Admin {
                 | Endpoint::Nodes
                 | Endpoint::Node(_)
                 | Endpoint::SetNode(_)
+                | Endpoint::RemoveNode(_)
                 | Endpoint::Fence(_)
                 | Endpoint::Stream(_)
                 | Endpoint::SkipDamage,
@@ -261,14 +262,21 @@ impl Admin {
                 set.map_err(|why| self.failed(&id, why))?;
                 Ok(problem::json(StatusCode::OK, &self.node(&id)?))
             }
+            Endpoint::RemoveNode(id) => {
+                let done = self.propose(Command::RemoveNode { node: id.clone() }).await;
+                done.map_err(|why| self.failed(&id, why))?;
+                let state = self.seen()?.state;
+                let removed = members::removed(&state, &id).ok_or_else(|| nodes::unknown(&state, &id))?;
+                Ok(problem::json(StatusCode::OK, &removed))
+            }
             Endpoint::Fence(id) => {
                 let body: FenceNode = json_body(&head.headers, body).await?;
                 let fenced = self.propose(members::fence(id.clone(), &body)).await;
-                // A node that was told to fence itself may be over before it learns that it did.
-                if let Err(why) = fenced
-                    && !members::is_fenced(&self.seen()?.state, &id, &body)
-                {
-                    return Err(self.failed(&id, why));
+                match fenced {
+                    // A node that was told to fence itself may be over before it learns that it did.
+                    Err(ProposeFailure::Unavailable(_) | ProposeFailure::Unknown)
+                        if members::is_fenced(&self.seen()?.state, &id, &body) => {}
+                    fenced => fenced.map_err(|why| self.failed(&id, why))?,
                 }
                 Ok(problem::json(StatusCode::OK, &self.node(&id)?))
             }

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use weir_api::admin::{
     AnsweredBy, ClusterStatus, LogStatus, NodeList, NodeStatus, RecoveryStatus, ResourceVersion, SetNode,
-    StoppedOn,
+    StoppedOn, TransferState, TransferStatus,
 };
-use weir_api::{NodeId, SessionId};
+use weir_api::{NodeId, SessionId, StreamId};
 
 use super::problem::Error;
 use super::{Local, Seen};
 use crate::metadata::command::{Command, Refusal};
-use crate::metadata::state::{Node, Session, State};
+use crate::metadata::state::{Node, Session, State, Transfer};
 use crate::storage::skips::Stop;
 
-/// Recoveries listed at most.
-const RECOVERIES_MAX: usize = 100;
+/// Recoveries and transfers listed at most, of each.
+const LISTED_MAX: usize = 100;
 /// Nodes named in an error at most.
 const NAMED_MAX: usize = 20;
 
@@ -58,11 +58,27 @@ pub(super) fn cluster(
         voter_target: local.voter_target,
         quorum_healthy: local.quorum_healthy,
         unformed: local.unformed.clone(),
-        pending_transfers: 0,
-        transfers: vec![],
+        pending_transfers: counted(state.transfers.len()),
+        transfers: transfers(state),
         awaiting_recovery: counted(ended().count()),
-        recoveries: ended().take(RECOVERIES_MAX).collect(),
+        recoveries: ended().take(LISTED_MAX).collect(),
     })
+}
+
+/// Those that wait for their source.
+fn transfers(state: &State) -> Vec<TransferStatus> {
+    let node = |no| state.session(no).map(|session| session.id.node.clone());
+    let status = |(id, t): (&StreamId, &Transfer)| {
+        Some(TransferStatus {
+            stream: state.stream(*id)?.name.to_string(),
+            id: *id,
+            from_node: node(t.source),
+            to_node: node(t.target)?,
+            state: TransferState::Pending,
+            since_ms: Some(t.begun_ms),
+        })
+    };
+    state.transfers.iter().filter_map(status).take(LISTED_MAX).collect()
 }
 
 fn recovery(s: &Session, stop_of: &dyn Fn(&SessionId) -> Option<Stop>) -> Option<RecoveryStatus> {
@@ -120,6 +136,8 @@ fn status(state: &State, id: &NodeId, local: &Local, spread: &Spread) -> Option<
         raft_id: node.raft_id,
         alive: live.is_some(),
         draining: node.draining,
+        draining_since_ms: node.draining_since_ms,
+        drain_gave_up: node.drain_gave_up.clone(),
         slots: node.slots,
         slots_set_by: node
             .slots_by
@@ -182,13 +200,23 @@ pub(super) fn unknown(state: &State, id: &NodeId) -> Error {
 }
 
 /// What a refusal of a command about a node means to the caller.
-#[allow(clippy::wildcard_enum_match_arm, reason = "the commands sent here meet these; another is shown as it is")]
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "the commands sent here meet these; another is shown as it is"
+)]
 pub(super) fn refused(state: &State, id: &NodeId, refusal: Refusal) -> Error {
     match refusal {
         Refusal::NoSuchNode => unknown(state, id),
         Refusal::OlderGeneration { known } => Error::OlderGeneration { known },
         Refusal::FenceMismatch { registered } => Error::OtherEpoch(format!(
             "epoch: node {id} is registered at epoch {registered}: only that one can be fenced"
+        )),
+        Refusal::NodeAlive(session) => Error::NodeAlive(format!(
+            "node {id} is alive, at epoch {}: stop its process (drain it before, and nobody waits), or fence it; then remove it",
+            session.epoch
+        )),
+        Refusal::AwaitingRecovery(session) => Error::AwaitingRecovery(format!(
+            "the streams of session {session} are not recovered yet: GET /admin/cluster shows how far that is; then remove it"
         )),
         Refusal::SessionNotCurrent => Error::Unavailable("this node's session has ended; ask another".into()),
         other => Error::Refused(other.to_string()),

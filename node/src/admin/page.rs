@@ -4,7 +4,9 @@
 //! their own, and cannot be framed. What they show they ask the API for. Pure. Used by `super`.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderName, HeaderValue, Response};
 use http_body_util::Full;
 

@@ -21,6 +21,7 @@ pub(super) enum Endpoint {
     Nodes,
     Node(NodeId),
     SetNode(NodeId),
+    RemoveNode(NodeId),
     Fence(NodeId),
     /// The name as it stands in the path, percent-encoded.
     Stream(String),
@@ -55,7 +56,8 @@ pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
                     None => match *method {
                         Method::GET | Method::HEAD => id().map(Endpoint::Node),
                         Method::POST => id().map(Endpoint::SetNode),
-                        _ => Err(not_allowed(method, "GET, HEAD, POST")),
+                        Method::DELETE => id().map(Endpoint::RemoveNode),
+                        _ => Err(not_allowed(method, "GET, HEAD, POST, DELETE")),
                     },
                     Some("fence") => id().map(Endpoint::Fence).and_then(post),
                     Some(_) => Err(nothing_at(path)),

@@ -266,7 +266,10 @@ async fn the_cluster_shows_leader_counts_and_recoveries() {
     let expected =
         json!([{"node": "node-1", "epoch": 100, "endedAtMs": 1000, "openStreams": 3, "claimedBy": "node-0"}]);
     assert_eq!(told["recoveries"], expected);
-    assert_eq!((&told["answeredBy"]["node"], &told["answeredBy"]["leaseMs"]), (&json!("node-0"), &json!(4321)));
+    assert_eq!(
+        (&told["answeredBy"]["node"], &told["answeredBy"]["leaseMs"]),
+        (&json!("node-0"), &json!(4321))
+    );
     assert_eq!((&told["voterTarget"], &told["quorumHealthy"]), (&json!(1), &json!(true)));
     assert_eq!((&told["openStreams"], &told["pendingTransfers"]), (&json!(3), &json!(0)));
     assert_eq!(told.get("unformed"), None);
@@ -443,7 +446,7 @@ async fn other_paths_and_methods_are_problems_too() {
         ("POST", "/readyz", "GET, HEAD"),
         ("DELETE", "/admin/cluster", "GET, HEAD"),
         ("GET", "/admin/nodes/node-0/fence", "POST"),
-        ("OPTIONS", "/admin/nodes/node-0", "GET, HEAD, POST"),
+        ("OPTIONS", "/admin/nodes/node-0", "GET, HEAD, POST, DELETE"),
         ("PUT", "/admin/streams/a", "GET, HEAD"),
         ("NONSENSE", "/metrics", "GET, HEAD"),
     ] {

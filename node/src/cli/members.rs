@@ -88,7 +88,8 @@ impl Fence {
 
     pub(super) fn told(&self, n: &NodeStatus) -> String {
         let pinned = n.pinned_to.as_ref().filter(|_| self.incarnation.is_some());
-        let pinned = pinned.map_or_else(String::new, |to| format!("; only incarnation {to} may register now"));
+        let pinned =
+            pinned.map_or_else(String::new, |to| format!("; only incarnation {to} may register now"));
         let asked = self.epoch.unwrap_or(n.epoch);
         match (n.alive, n.epoch > asked) {
             (false, _) => format!("{} is fenced at epoch {}{pinned}\n", n.id, n.epoch),
@@ -210,7 +211,9 @@ mod tests {
              \n1 of 3 voters wanted; a majority of them is heard\n"
         );
         let told = members(&list(r#"{"voterTarget": 1, "members": []}"#));
-        assert!(told.ends_with("0 of 1 voter wanted; whether a majority is heard, and who holds what, the leader knows: ask it\n"));
+        assert!(told.ends_with(
+            "0 of 1 voter wanted; whether a majority is heard, and who holds what, the leader knows: ask it\n"
+        ));
     }
 
     #[test]

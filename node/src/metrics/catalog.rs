@@ -4,8 +4,8 @@
 //! Names carry no unit and no `_total`: both are added from the type, so that they cannot be forgotten.
 
 use super::labels::{
-    AppendOutcome, Committer, DrainOutcome, FencedBy, Forwarded, LabelValue as _, LiveKind, Operation, Placement,
-    PutOutcome, RecoveredOf, STATUS, StoreCall, StoreFault, TransferOutcome, VERSION,
+    AppendOutcome, Committer, DrainOutcome, FencedBy, Forwarded, LabelValue as _, LiveKind, Operation,
+    Placement, PutOutcome, RecoveredOf, STATUS, StoreCall, StoreFault, TransferOutcome, VERSION,
 };
 
 /// How a metric moves.

@@ -218,9 +218,11 @@ async fn admin_commands_show_the_cluster_and_set_weights() {
     let (_scratch, mut node, weir) = node().await;
     weir.run(&["create", "notes", "--data", "hello"]).await.ok();
     let cluster = weir.run(&["admin", "cluster"]).await.ok();
-    for part in
-        ["nodes           1 of 1 alive; configured for 1\n", "streams         1, 1 open\n", "recoveries      none\n"]
-    {
+    for part in [
+        "nodes           1 of 1 alive; configured for 1\n",
+        "streams         1, 1 open\n",
+        "recoveries      none\n",
+    ] {
         assert!(cluster.contains(part), "{part} in {cluster}");
     }
     let set = weir.run(&["admin", "slots", "node-0", "3"]).await.ok();
@@ -241,11 +243,7 @@ async fn admin_commands_show_the_cluster_and_set_weights() {
         format!("weir: epoch: node node-0 is registered at epoch {epoch}: only that one can be fenced");
     for (args, code, first) in [
         (&["admin", "stream", "nothing"][..], 7, "weir: no stream has the name \"nothing\""),
-        (
-            &["admin", "slots", "node-9", "1"],
-            7,
-            "weir: no node node-9 has registered; these have: node-0",
-        ),
+        (&["admin", "slots", "node-9", "1"], 7, "weir: no node node-9 has registered; these have: node-0"),
         (&["admin", "fence", "node-9"], 7, "weir: no node node-9 has registered; these have: node-0"),
         (&["admin", "fence", "node-0", "--epoch", "1"], 8, &wrong_epoch),
         (&["admin", "remove", "node-0"], 2, "weir: removing node-0 cannot be taken back"),

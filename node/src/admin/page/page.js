@@ -206,8 +206,10 @@ function showMoves(cluster, nodes, now) {
     ...nodes.filter((n) => n.alive && n.draining && n.assignedStreams).map((n) => ({
       key: `d ${n.id}`,
       what: `Drain of ${n.id}`,
-      how: `${number(n.openStreams)} still open`,
+      how: n.drainGaveUp ? `gave up: ${n.drainGaveUp}` : `${number(n.openStreams)} still open`,
       streams: n.assignedStreams,
+      since: n.drainingSinceMs,
+      bad: Boolean(n.drainGaveUp),
     })),
     ...(cluster.transfers ?? []).map((t) => ({
       key: `t ${t.id}`,

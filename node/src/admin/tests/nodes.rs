@@ -86,11 +86,18 @@ const REFUSED: &[Row] = &[
     ("POST", "/admin/nodes/-/fence", r#"{"epoch": 10}"#, 400, "bad-node-id", "a-z"),
     ("GET", "/admin/nodes/b/fence", "", 405, "method-not-allowed", "POST"),
     ("DELETE", "/admin/nodes/b/fence", "", 405, "method-not-allowed", "POST"),
+    // Removal.
+    ("DELETE", "/admin/nodes/a", "", 409, "node-alive", "at epoch 10: stop its process"),
+    ("DELETE", "/admin/nodes/b", "", 409, "node-alive", "or fence it"),
+    ("DELETE", "/admin/nodes/c", "", 409, "awaiting-recovery", "c@10"),
+    ("DELETE", "/admin/nodes/e", "", 404, "no-such-node", "these have: a, b, c, d"),
+    ("DELETE", "/admin/nodes/A", "", 400, "bad-node-id", "a-z"),
+    ("DELETE", "/admin/nodes/", "", 404, "no-such-path", "/admin/nodes/"),
     // Reading.
     ("GET", "/admin/nodes/e", "", 404, "no-such-node", "these have: a, b, c, d"),
     ("GET", "/admin/nodes/a_b", "", 400, "bad-node-id", "a-z"),
     ("GET", "/admin/nodes/b/slots", "", 404, "no-such-path", "/admin/nodes/b/slots"),
-    ("PUT", "/admin/nodes/b", r#"{"slots": 1}"#, 405, "method-not-allowed", "GET, HEAD, POST"),
+    ("PUT", "/admin/nodes/b", r#"{"slots": 1}"#, 405, "method-not-allowed", "GET, HEAD, POST, DELETE"),
     ("POST", "/admin/members", "{}", 405, "method-not-allowed", "GET, HEAD"),
 ];
 
@@ -116,12 +123,8 @@ async fn a_fence_ends_the_session_once_and_says_where_the_node_stands() {
         assert_eq!((told.status, &told.json()["alive"]), (200, &json!(false)), "again: {again}");
         assert_eq!(told.json().get("pinnedTo"), None);
     }
-    let expected = Command::Fence {
-        node: id("b"),
-        epoch: NodeEpoch(10),
-        incarnation: None,
-        reason: FenceReason::Admin,
-    };
+    let expected =
+        Command::Fence { node: id("b"), epoch: NodeEpoch(10), incarnation: None, reason: FenceReason::Admin };
     assert_eq!(*f.proposed.lock(), [expected.clone(), expected]);
     // A person cannot know that the process is gone: whoever recovers it outwaits the lease.
     let world = world.lock();
@@ -157,12 +160,51 @@ async fn a_node_that_fenced_itself_says_so_though_its_session_is_over() {
 }
 
 #[tokio::test]
+async fn a_node_that_has_left_is_removed_and_stays_out_of_sight() {
+    let (f, _) = four();
+    for again in [false, true] {
+        let told = f.ask("DELETE", "/admin/nodes/d", &[], b"").await;
+        let kept = json!({"id": "d", "epoch": 10, "incarnation": "d-at-10"});
+        assert_eq!((told.status, told.json()), (200, kept), "again: {again}");
+    }
+    assert!(f.get("/admin/nodes/d").await.problem(404, "no-such-node").contains("d was removed"));
+    f.post("/admin/nodes/d", r#"{"slots": 1}"#).await.problem(404, "no-such-node");
+    f.post("/admin/nodes/d/fence", r#"{"epoch": 10}"#).await.problem(404, "no-such-node");
+    assert_eq!(f.get("/admin/nodes").await.json()["nodes"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn transfers_and_drains_are_shown_while_they_last() {
+    let (f, world) = four();
+    {
+        let mut world = world.lock();
+        let (a, b) = (session("a", 10), session("b", 10));
+        let its = world.state.names.iter().map(|(_, id)| *id).find(|s| world.owner(*s) == Some(b.clone()));
+        world.run(&a, Command::BeginTransfer { stream: its.unwrap(), to: a.clone() }).unwrap();
+        world.run(&a, Command::SetDraining { node: id("b"), draining: true }).unwrap();
+    }
+    let told = f.get("/admin/cluster").await.json();
+    assert_eq!((&told["pendingTransfers"], told["transfers"].as_array().unwrap().len()), (&json!(1), 1));
+    let transfer = &told["transfers"][0];
+    assert_eq!(
+        (&transfer["fromNode"], &transfer["toNode"], &transfer["state"]),
+        (&json!("b"), &json!("a"), &json!("pending"))
+    );
+    let node = f.get("/admin/nodes/b").await.json();
+    assert_eq!((&node["draining"], &node["drainingSinceMs"]), (&json!(true), &json!(1_000_000)));
+    assert_eq!(node["fairShare"], 0);
+}
+
+#[tokio::test]
 async fn fair_shares_go_by_slots_among_those_that_take_streams() {
     let (f, _) = four();
     let shares = async || {
         let nodes = f.get("/admin/nodes").await.json();
         let nodes = nodes["nodes"].as_array().unwrap().clone();
-        nodes.iter().map(|n| (n["assignedStreams"].as_u64().unwrap(), n["fairShare"].as_u64().unwrap())).collect::<Vec<_>>()
+        nodes
+            .iter()
+            .map(|n| (n["assignedStreams"].as_u64().unwrap(), n["fairShare"].as_u64().unwrap()))
+            .collect::<Vec<_>>()
     };
     // Of four streams, one went with each of the two that ended.
     assert_eq!(shares().await, [(1, 1), (1, 1), (0, 0), (0, 0)]);

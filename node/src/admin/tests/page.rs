@@ -19,10 +19,14 @@ async fn the_page_is_served_without_a_token_and_may_run_nothing_but_its_own() {
         assert!(!policy.contains("unsafe") && policy.contains("frame-ancestors 'none'"), "{policy}");
         assert_eq!(told.headers["x-content-type-options"], "nosniff");
         assert_eq!(f.ask("HEAD", path, &[], b"").await.status, 200);
-        f.ask("POST", path, &[], b"").await.problem(405, "method-not-allowed");
+        f.ask("POST", path, &[], b"").await.problem(401, "unauthorized");
+        fixture(Ok(())).ask("POST", path, &[], b"").await.problem(405, "method-not-allowed");
         // No file asks for anything from elsewhere, nor has script or style where the policy forbids them.
         let markup = told.body.replace("http://www.w3.org/2000/svg", "");
-        assert!(!markup.contains("://") && !markup.contains("<style") && !markup.contains(" style="), "{path}");
+        assert!(
+            !markup.contains("://") && !markup.contains("<style") && !markup.contains(" style="),
+            "{path}"
+        );
     }
     for path in ["/index.html", "/page/page.js", "/page.jsx", "/favicon.ico"] {
         f.get(path).await.problem(401, "unauthorized");
@@ -41,7 +45,9 @@ async fn pages_of_other_origins_get_nothing_done() {
             let headers = [json, ("authorization", token.as_str()), ("origin", origin), ("host", host)];
             f.ask(method, path, &headers, br#"{"slots": 1}"#).await
         };
-        for origin in ["http://evil.example", "http://127.0.0.1:8080", "http://127.0.0.1", "null", "", "file://"] {
+        for origin in
+            ["http://evil.example", "http://127.0.0.1:8080", "http://127.0.0.1", "null", "", "file://"]
+        {
             for (method, path) in [("GET", "/"), ("GET", "/admin/nodes"), ("POST", "/admin/nodes/node-0")] {
                 let told = ask(method, path, origin, "127.0.0.1:9090").await;
                 assert!(told.problem(403, "foreign-origin").contains(origin), "{origin}");
