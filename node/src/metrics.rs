@@ -54,21 +54,15 @@ impl Drop for LiveReader {
 pub struct Metrics {
     http: Arc<HttpMeters>,
     recovery: Arc<RecoveryMeters>,
-    moves: Arc<MoveMeters>,
     registry: Arc<Mutex<Registry>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let (http, recovery) = (Arc::<HttpMeters>::default(), Arc::<RecoveryMeters>::default());
-        let moves = Arc::<MoveMeters>::default();
         let mut registry = Registry::with_prefix("weir");
-        registry.register_collector(Box::new(Own {
-            http: http.clone(),
-            recovery: recovery.clone(),
-            moves: moves.clone(),
-        }));
-        Self { http, recovery, moves, registry: Arc::new(Mutex::new(registry)) }
+        registry.register_collector(Box::new(Own { http: http.clone(), recovery: recovery.clone() }));
+        Self { http, recovery, registry: Arc::new(Mutex::new(registry)) }
     }
 }
 
@@ -103,11 +97,6 @@ impl Metrics {
     /// Where recovery counts.
     pub fn recovery(&self) -> Arc<RecoveryMeters> {
         self.recovery.clone()
-    }
-
-    /// Where transfers and drains count.
-    pub fn moves(&self) -> Arc<MoveMeters> {
-        self.moves.clone()
     }
 
     /// Registers a value that goes up and down, asked for at each scrape.
@@ -150,7 +139,6 @@ impl<F: Fn() -> f64 + Send + Sync + 'static> Collector for Sampled<F> {
 struct Own {
     http: Arc<HttpMeters>,
     recovery: Arc<RecoveryMeters>,
-    moves: Arc<MoveMeters>,
 }
 
 impl Collector for Own {
@@ -180,16 +168,6 @@ impl Collector for Own {
             self.recovery.takeover_seconds.each().try_for_each(|(of, h)| series.histogram(&[of], h))
         })?;
         counter(encoder, &catalog::RECOVERY_RETRIES, self.recovery.retries.get())?;
-        let moves = &self.moves;
-        family(encoder, &catalog::TRANSFERS, |series| {
-            moves.transfers.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
-        })?;
-        histogram(encoder, &catalog::TRANSFER, &moves.transfer_seconds)?;
-        family(encoder, &catalog::DRAINS, |series| {
-            moves.drains.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
-        })?;
-        histogram(encoder, &catalog::DRAIN, &moves.drain_seconds)?;
-        counter(encoder, &catalog::DRAINED_STREAMS, moves.drained_streams.get())?;
         family(encoder, &catalog::BUILD, |series| series.info(&[env!("CARGO_PKG_VERSION")]))
     }
 }

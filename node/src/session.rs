@@ -9,6 +9,7 @@ mod claims;
 pub mod duties;
 pub mod heartbeat;
 mod silence;
+mod transfers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce, RaftId, SessionId, Slots};
 
 use self::heartbeat::{Heartbeats, REPORTED};
 use crate::clock::{self, Clock};
+use crate::files;
 use crate::metadata::command::{Answer, Command, FORMAT_MAX, FORMAT_MIN, Refusal, Registration};
 use crate::metadata::{Metadata, ProposeError};
 use crate::readiness::Readiness;
@@ -354,7 +356,7 @@ impl SupersededMark {
 
     /// How many times in a row; a mark that cannot be understood counts as one.
     fn times(&self) -> Result<u32, SessionError> {
-        match std::fs::read_to_string(&self.path) {
+        match files::read_to_string(&self.path) {
             Ok(text) => Ok(text.trim().parse().unwrap_or(1)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(0),
             Err(error) => Err(SessionError::DataDir { path: self.path.clone(), error }),
@@ -363,12 +365,12 @@ impl SupersededMark {
 
     fn set(&self) -> Result<(), SessionError> {
         let times = self.times()?.saturating_add(1);
-        std::fs::write(&self.path, times.to_string())
+        files::write(&self.path, times.to_string().as_bytes())
             .map_err(|error| SessionError::DataDir { path: self.path.clone(), error })
     }
 
     fn clear(&self) -> Result<(), SessionError> {
-        match std::fs::remove_file(&self.path) {
+        match files::remove_file(&self.path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 Err(SessionError::DataDir { path: self.path.clone(), error: e })
             }

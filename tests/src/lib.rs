@@ -4,7 +4,7 @@
 //! failure prints; and the judge ([`checker`]) knows only what clients saw ([`history`]), never a node's inside.
 //!
 //! ```text
-//! e2e, crash → rounds → load → recorded → {client, history} ; checker → {history, record} ; node, s3, files, raw, cli, front
+//! e2e, crash → rounds → load → recorded → {client, history} ; checker → {history, record} ; {cluster, doors} → node, s3, files, raw, cli, front
 //! ```
 
 #![allow(
@@ -19,11 +19,14 @@ pub mod browser;
 pub mod checker;
 pub mod cli;
 pub mod client;
+pub mod cluster;
+pub mod doors;
 pub mod files;
 pub mod front;
 pub mod history;
 pub mod live;
 pub mod load;
+pub mod meaning;
 pub mod node;
 pub mod raw;
 pub mod record;

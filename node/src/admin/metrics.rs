@@ -154,11 +154,25 @@ impl OfNode {
         })?;
         counter(encoder, &c::FORKS, meters.forks.get())?;
         counter(encoder, &c::STREAMS_EXPIRED, meters.expired.get())?;
+        self.moves(encoder)?;
         counter(encoder, &c::CACHE_HITS, cache.hits)?;
         counter(encoder, &c::CACHE_MISSES, cache.misses)?;
         gauge(encoder, &c::OPEN_STREAMS, float(count(self.streams.open_count())))?;
         gauge(encoder, &c::CACHE, float(cache.bytes))?;
         gauge(encoder, &c::CACHE_MAX, float(cache.capacity))
+    }
+
+    fn moves(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let moves = &self.streams.meters().moves;
+        family(encoder, &c::TRANSFERS, |series| {
+            moves.transfers.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
+        })?;
+        histogram(encoder, &c::TRANSFER, &moves.transfer_seconds)?;
+        family(encoder, &c::DRAINS, |series| {
+            moves.drains.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
+        })?;
+        histogram(encoder, &c::DRAIN, &moves.drain_seconds)?;
+        counter(encoder, &c::DRAINED_STREAMS, moves.drained_streams.get())
     }
 
     fn store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -8,6 +8,7 @@ mod callers;
 mod health;
 mod members;
 mod metrics;
+mod moves;
 mod nodes;
 mod page;
 mod problem;
@@ -27,7 +28,7 @@ use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use weir_api::admin::{ClusterStatus, FenceNode, NodeStatus, SetNode};
+use weir_api::admin::{ClusterStatus, FenceNode, NodeStatus, SetNode, TransferStream};
 use weir_api::{NodeEpoch, NodeId, Offset, RaftId, SessionId, StreamId};
 
 use crate::config::{ConfigError, ServeConfig};
@@ -42,6 +43,7 @@ use crate::storage::skips::Skips;
 use crate::streams::Streams;
 use crate::tasks::Tasks;
 use crate::tokens::Tokens;
+use moves::Named;
 use problem::Error;
 use route::{Endpoint, route};
 
@@ -220,7 +222,12 @@ impl Admin {
                 | Endpoint::RemoveNode(_)
                 | Endpoint::Fence(_)
                 | Endpoint::Stream(_)
-                | Endpoint::SkipDamage,
+                | Endpoint::SkipDamage
+                | Endpoint::Drain(_)
+                | Endpoint::BeginDrain(_)
+                | Endpoint::CancelDrain(_)
+                | Endpoint::BeginTransfer
+                | Endpoint::AbortTransfer,
             )
             | Err(_) => false,
         };
@@ -258,28 +265,70 @@ impl Admin {
             }
             Endpoint::SetNode(id) => {
                 let body: SetNode = json_body(&head.headers, body).await?;
-                let set = self.propose(nodes::set_slots(id.clone(), body)?).await;
-                set.map_err(|why| self.failed(&id, why))?;
+                self.propose(nodes::set_slots(id.clone(), body)?, |refusal| self.refused(&id, refusal))
+                    .await?;
                 Ok(problem::json(StatusCode::OK, &self.node(&id)?))
             }
             Endpoint::RemoveNode(id) => {
-                let done = self.propose(Command::RemoveNode { node: id.clone() }).await;
-                done.map_err(|why| self.failed(&id, why))?;
+                let command = Command::RemoveNode { node: id.clone() };
+                self.propose(command, |refusal| self.refused(&id, refusal)).await?;
                 let state = self.seen()?.state;
                 let removed = members::removed(&state, &id).ok_or_else(|| nodes::unknown(&state, &id))?;
                 Ok(problem::json(StatusCode::OK, &removed))
             }
             Endpoint::Fence(id) => {
                 let body: FenceNode = json_body(&head.headers, body).await?;
-                let fenced = self.propose(members::fence(id.clone(), &body)).await;
-                match fenced {
+                let command = members::fence(id.clone(), &body);
+                match self.propose(command, |refusal| self.refused(&id, refusal)).await {
                     // A node that was told to fence itself may be over before it learns that it did.
-                    Err(ProposeFailure::Unavailable(_) | ProposeFailure::Unknown)
+                    Err(Error::Unavailable(_) | Error::OutcomeUnknown)
                         if members::is_fenced(&self.seen()?.state, &id, &body) => {}
-                    fenced => fenced.map_err(|why| self.failed(&id, why))?,
+                    fenced => fenced?,
                 }
                 Ok(problem::json(StatusCode::OK, &self.node(&id)?))
             }
+            Endpoint::Drain(id) => {
+                Ok(problem::json(StatusCode::OK, &moves::drain(&self.seen()?.state, &id)?))
+            }
+            Endpoint::BeginDrain(id) => self.set_draining(id, true).await,
+            Endpoint::CancelDrain(id) => self.set_draining(id, false).await,
+            Endpoint::BeginTransfer => self.begin_transfer(json_body(&head.headers, body).await?).await,
+            Endpoint::AbortTransfer => self.abort_transfer(json_body(&head.headers, body).await?).await,
+        }
+    }
+
+    async fn set_draining(&self, id: NodeId, draining: bool) -> Result<Response<Full<Bytes>>, Error> {
+        let command = moves::set_draining(id.clone(), draining);
+        self.propose(command, |refusal| moves::refused(&id, None, refusal)).await?;
+        let status = moves::drain(&self.seen()?.state, &id)?;
+        Ok(problem::json(moves::drain_code(&status), &status))
+    }
+
+    async fn begin_transfer(&self, body: TransferStream) -> Result<Response<Full<Bytes>>, Error> {
+        let Named { id, to } = moves::named(&self.seen()?.state, &body)?;
+        let command = Command::BeginTransfer { stream: id, to };
+        self.propose(command, |refusal| moves::refused(&body.to_node, Some(&body), refusal)).await?;
+        let status = moves::transfer(&self.seen()?.state, &body)?;
+        Ok(problem::json(moves::transfer_code(&status), &status))
+    }
+
+    async fn abort_transfer(&self, body: TransferStream) -> Result<Response<Full<Bytes>>, Error> {
+        let Named { id, to } = moves::pending(&self.seen()?.state, &body)?;
+        let command = Command::AbortTransfer { stream: id, to };
+        self.propose(command, |refusal| moves::refused(&body.to_node, Some(&body), refusal)).await?;
+        let status = moves::transfer(&self.seen()?.state, &body)?;
+        Ok(problem::json(StatusCode::OK, &status))
+    }
+
+    /// Proposes a command and waits until this node's view holds its effect.
+    async fn propose(&self, command: Command, refused: impl FnOnce(Refusal) -> Error) -> Result<(), Error> {
+        let propose = &self.sources()?.propose;
+        let proposed = tokio::time::timeout(PROPOSE_TIMEOUT, propose(command)).await;
+        match proposed.unwrap_or(Err(ProposeFailure::Unknown)) {
+            Ok(()) => Ok(()),
+            Err(ProposeFailure::Refused(refusal)) => Err(refused(refusal)),
+            Err(ProposeFailure::Unavailable(why)) => Err(Error::Unavailable(why)),
+            Err(ProposeFailure::Unknown) => Err(Error::OutcomeUnknown),
         }
     }
 
@@ -314,21 +363,9 @@ impl Admin {
         nodes::one(&state, id, &self.local(&state)?).ok_or_else(|| nodes::unknown(&state, id))
     }
 
-    /// Proposes a command; this node's view holds its effect when it is done.
-    async fn propose(&self, command: Command) -> Result<(), ProposeFailure> {
-        let sources = self.sources().map_err(|e| ProposeFailure::Unavailable(e.to_string()))?;
-        let proposed = tokio::time::timeout(PROPOSE_TIMEOUT, (sources.propose)(command)).await;
-        proposed.unwrap_or(Err(ProposeFailure::Unknown))
-    }
-
-    /// What a command about a node that was not done means to the caller.
-    fn failed(&self, id: &NodeId, why: ProposeFailure) -> Error {
-        match (why, self.seen()) {
-            (ProposeFailure::Refused(refusal), Ok(seen)) => nodes::refused(&seen.state, id, refusal),
-            (ProposeFailure::Refused(refusal), Err(_)) => Error::Refused(refusal.to_string()),
-            (ProposeFailure::Unavailable(why), _) => Error::Unavailable(why),
-            (ProposeFailure::Unknown, _) => Error::OutcomeUnknown,
-        }
+    /// What a refusal of a command about a node means to the caller.
+    fn refused(&self, id: &NodeId, refusal: Refusal) -> Error {
+        self.seen().map_or_else(|e| e, |seen| nodes::refused(&seen.state, id, refusal))
     }
 }
 

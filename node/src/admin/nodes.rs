@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use weir_api::admin::{
     AnsweredBy, ClusterStatus, LogStatus, NodeList, NodeStatus, RecoveryStatus, ResourceVersion, SetNode,
-    StoppedOn, TransferState, TransferStatus,
+    StoppedOn, TransferStatus,
 };
-use weir_api::{NodeId, SessionId, StreamId};
+use weir_api::{NodeId, SessionId};
 
 use super::problem::Error;
-use super::{Local, Seen};
+use super::{Local, Seen, moves};
 use crate::metadata::command::{Command, Refusal};
-use crate::metadata::state::{Node, Session, State, Transfer};
+use crate::metadata::state::{Node, Session, State};
 use crate::storage::skips::Stop;
 
 /// Recoveries and transfers listed at most, of each.
@@ -65,20 +65,9 @@ pub(super) fn cluster(
     })
 }
 
-/// Those that wait for their source.
 fn transfers(state: &State) -> Vec<TransferStatus> {
-    let node = |no| state.session(no).map(|session| session.id.node.clone());
-    let status = |(id, t): (&StreamId, &Transfer)| {
-        Some(TransferStatus {
-            stream: state.stream(*id)?.name.to_string(),
-            id: *id,
-            from_node: node(t.source),
-            to_node: node(t.target)?,
-            state: TransferState::Pending,
-            since_ms: Some(t.begun_ms),
-        })
-    };
-    state.transfers.iter().filter_map(status).take(LISTED_MAX).collect()
+    let pending = |id| moves::pending_of(state, id, state.stream(id)?);
+    state.transfers.keys().filter_map(|id| pending(*id)).take(LISTED_MAX).collect()
 }
 
 fn recovery(s: &Session, stop_of: &dyn Fn(&SessionId) -> Option<Stop>) -> Option<RecoveryStatus> {
@@ -215,9 +204,7 @@ pub(super) fn refused(state: &State, id: &NodeId, refusal: Refusal) -> Error {
             "node {id} is alive, at epoch {}: stop its process (drain it before, and nobody waits), or fence it; then remove it",
             session.epoch
         )),
-        Refusal::AwaitingRecovery(session) => Error::AwaitingRecovery(format!(
-            "the streams of session {session} are not recovered yet: GET /admin/cluster shows how far that is; then remove it"
-        )),
+        Refusal::AwaitingRecovery(session) => Error::AwaitingRecovery(session.to_string()),
         Refusal::SessionNotCurrent => Error::Unavailable("this node's session has ended; ask another".into()),
         other => Error::Refused(other.to_string()),
     }

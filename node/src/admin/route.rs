@@ -26,6 +26,11 @@ pub(super) enum Endpoint {
     /// The name as it stands in the path, percent-encoded.
     Stream(String),
     SkipDamage,
+    Drain(NodeId),
+    BeginDrain(NodeId),
+    CancelDrain(NodeId),
+    BeginTransfer,
+    AbortTransfer,
 }
 
 pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
@@ -45,6 +50,11 @@ pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
         "/admin/members" => get(Endpoint::Members),
         "/admin/nodes" => get(Endpoint::Nodes),
         "/admin/recovery/skip" => post(Endpoint::SkipDamage),
+        "/admin/transfer" => match *method {
+            Method::POST => Ok(Endpoint::BeginTransfer),
+            Method::DELETE => Ok(Endpoint::AbortTransfer),
+            _ => Err(not_allowed(method, "POST, DELETE")),
+        },
         _ => {
             if let Some(file) = page::file(path) {
                 return get(Endpoint::Page(file));
@@ -57,6 +67,12 @@ pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
                         Method::GET | Method::HEAD => id().map(Endpoint::Node),
                         Method::POST => id().map(Endpoint::SetNode),
                         Method::DELETE => id().map(Endpoint::RemoveNode),
+                        _ => Err(not_allowed(method, "GET, HEAD, POST, DELETE")),
+                    },
+                    Some("drain") => match *method {
+                        Method::GET | Method::HEAD => id().map(Endpoint::Drain),
+                        Method::POST => id().map(Endpoint::BeginDrain),
+                        Method::DELETE => id().map(Endpoint::CancelDrain),
                         _ => Err(not_allowed(method, "GET, HEAD, POST, DELETE")),
                     },
                     Some("fence") => id().map(Endpoint::Fence).and_then(post),

@@ -10,12 +10,14 @@ mod completions;
 mod config;
 mod connect;
 mod create;
+mod dev;
 mod exit;
 mod human;
 mod info;
 mod input;
 mod logging;
 mod members;
+mod moves;
 mod output;
 mod progress;
 mod read;
@@ -60,6 +62,8 @@ Examples:
   weir append notes 'first ' 'second '
   weir read notes
   weir tail notes
+  weir dev up
+      A cluster of three on this machine, to play with
 
 `weir COMMAND --help` has more of them.";
 
@@ -107,6 +111,7 @@ enum Command {
     #[command(long_about = bench::ABOUT, after_help = format!("{}\n\n{}", bench::EXAMPLES, exit::EXIT_CODES))]
     Bench(bench::BenchArgs),
     Admin(admin::Admin),
+    Dev(Box<dev::Dev>),
     Completions(completions::Completions),
     /// Print the version and the format versions it reads
     Version,
@@ -142,6 +147,7 @@ fn run(command: Command) -> ExitCode {
         Command::Rm(args) => info::rm(args),
         Command::Fork(args) => create::fork(args),
         Command::Admin(args) => admin::run(args),
+        Command::Dev(args) => dev::run(*args),
         Command::Completions(args) => completions::run(&args),
         Command::Reference(args) => answer(&args.page()),
         Command::Version => {

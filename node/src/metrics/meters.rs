@@ -6,6 +6,7 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::histogram::{Histogram, LATENCY, RECORDS, RECOVERY};
 use super::labels::{
@@ -167,6 +168,8 @@ pub struct StreamMeters {
     pub forks: Count,
     /// Streams that this node ended because their time was over.
     pub expired: Count,
+    /// Transfers and drains.
+    pub moves: MoveMeters,
 }
 
 impl StreamMeters {
@@ -237,6 +240,23 @@ impl Default for MoveMeters {
             drains: By::default(),
             drain_seconds: Histogram::new(RECOVERY),
             drained_streams: Count::default(),
+        }
+    }
+}
+
+impl MoveMeters {
+    /// Counts the end of a drain.
+    pub fn drained(&self, outcome: DrainOutcome, took: Duration) {
+        self.drains.at(outcome).inc();
+        self.drain_seconds.time(took);
+    }
+
+    /// Counts transfers that came to an end together.
+    pub fn transferred(&self, handed_over: usize, aborted: usize, took: Duration) {
+        for (outcome, n) in [(TransferOutcome::HandedOver, handed_over), (TransferOutcome::Aborted, aborted)]
+        {
+            self.transfers.at(outcome).add(n as u64);
+            (0..n).for_each(|_| self.transfer_seconds.time(took));
         }
     }
 }
