@@ -24,7 +24,7 @@ const SCENARIOS: [(&str, &str); 17] = [
     ("leader-lost-for-good", "… that leads the metadata log"),
     ("hung", "A node hangs (SIGSTOP) until others have its streams, and wakes"),
     ("leader-hung", "… that leads the metadata log"),
-    ("cut-off", "A node hears no other, though clients and the bucket reach it; counted from when it ends"),
+    ("cut-off", "A node hears no other, though clients and the bucket reach it; the longest pause of any stream"),
     ("leader-cut-off", "… that leads the metadata log"),
     ("lost-disk", "A node is killed and comes back with an empty data directory"),
     ("claimed-twice", "A second process claims a node's id"),
