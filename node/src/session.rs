@@ -10,6 +10,7 @@ pub mod duties;
 pub mod heartbeat;
 mod mark;
 mod silence;
+mod transfers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

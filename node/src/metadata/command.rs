@@ -490,7 +490,7 @@ pub enum Refusal {
         /// The generation recorded.
         known: u64,
     },
-    /// Placement: no live, undrained node with slots. Try again later.
+    /// Placement, HandOver: no live, undrained node with slots. Try again later.
     #[error("no node takes new streams now")]
     NoEligibleNode,
     /// No such stream, or not born yet.

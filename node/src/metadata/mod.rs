@@ -224,6 +224,10 @@ impl Metadata {
     pub async fn start(cfg: MetadataConfig, tasks: &Tasks, clock: &Clock) -> Result<Self, StartError> {
         let dir = cfg.dir.clone();
         let folder = |source| StartError::Folder { path: cfg.dir.clone(), source };
+        #[cfg(feature = "simulation")]
+        if let Some(backend) = raft::simulated_backend(&cfg.dir).map_err(folder)? {
+            return Self::start_on(cfg, backend, tasks, clock).await;
+        }
         let opened = tasks.blocking(move || raft::file_backend(&dir)).await;
         let backend = opened.map_err(std::io::Error::other).and_then(|b| b).map_err(folder)?;
         Self::start_on(cfg, backend, tasks, clock).await

@@ -11,6 +11,7 @@ use std::time::Duration;
 use weir_api::{NodeEpoch, NodeId};
 
 use super::SessionError;
+use crate::files;
 use crate::metadata::Metadata;
 use crate::readiness::Readiness;
 use crate::tasks::Tasks;
@@ -71,7 +72,7 @@ impl SupersededMark {
     }
 
     fn read(&self) -> Result<Said, SessionError> {
-        match std::fs::read_to_string(&self.path) {
+        match files::read_to_string(&self.path) {
             Ok(text) => Ok(Said::read(&text)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Said::default()),
             Err(e) => Err(self.failed(e)),
@@ -82,7 +83,7 @@ impl SupersededMark {
         if said == Said::default() {
             return self.clear();
         }
-        std::fs::write(&self.path, said.text()).map_err(|e| self.failed(e))
+        files::write(&self.path, said.text().as_bytes()).map_err(|e| self.failed(e))
     }
 
     fn failed(&self, error: io::Error) -> SessionError {
@@ -102,7 +103,7 @@ impl SupersededMark {
     }
 
     pub(super) fn clear(&self) -> Result<(), SessionError> {
-        match std::fs::remove_file(&self.path) {
+        match files::remove_file(&self.path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.failed(e)),
             _ => Ok(()),
         }

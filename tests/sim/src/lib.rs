@@ -2,4 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a simulation is test code")]
 
+pub mod bucket;
+pub mod disk;
+pub mod http;
+pub mod machine;
+pub mod place;
+pub mod run;
+pub mod schedule;
 pub mod trace;
+pub mod workload;
+pub mod world;

@@ -47,7 +47,12 @@ pub struct Access {
 impl Access {
     /// A node that keeps its records there.
     pub fn setup(&self, data: impl Into<std::path::PathBuf>) -> Setup {
-        Setup::new(data)
+        self.of(Setup::new(data))
+    }
+
+    /// The same node, with its records there.
+    pub fn of(&self, setup: Setup) -> Setup {
+        setup
             .flag("store", format!("s3://{}/test", self.bucket))
             .env("AWS_ENDPOINT_URL", &self.endpoint)
             .env("AWS_ALLOW_HTTP", "true")
