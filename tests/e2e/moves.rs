@@ -441,7 +441,7 @@ async fn sigterm_during_a_drain_ends_in_order() {
 /// back.
 async fn dies(side: Side, point: &'static str) {
     assert!(has_fault_points(), "build with --features fault-points");
-    let mortal = |setup: Setup| match setup.flags.contains(&"--node-id=node-1".to_owned()) {
+    let mortal = move |setup: Setup| match setup.flags.contains(&"--node-id=node-1".to_owned()) {
         true => setup.env("WEIR_FAULT_POINT", point),
         false => setup,
     };
