@@ -82,6 +82,10 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
+    pub(crate) fn of(identity: &str) -> Self {
+        Self { identity: identity.to_owned(), ..Self::default() }
+    }
+
     fn reachable(&self, p: &Process) -> bool {
         !self.cut.contains(&p.host)
     }

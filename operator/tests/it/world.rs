@@ -93,8 +93,7 @@ impl World {
     pub(crate) fn new(cluster: &Value, hosts: usize) -> Self {
         let api = Api::new();
         let (disturbed, violations) = (Disturbed::default(), Arc::default());
-        let nodes = Nodes { identity: crate::fixtures::UID.to_owned(), ..Nodes::default() };
-        let nodes = Arc::new(Mutex::new(nodes));
+        let nodes = Arc::new(Mutex::new(Nodes::of(crate::fixtures::UID)));
         let context = Arc::new(context(&api, &nodes, &disturbed, &violations));
         let mut this = Self {
             api,
@@ -542,9 +541,5 @@ impl World {
 
     pub(crate) fn streams(&self) -> u64 {
         self.nodes.lock().records.values().map(|r| r.streams).sum()
-    }
-
-    pub(crate) fn events(&self) -> Vec<String> {
-        Vec::new()
     }
 }
