@@ -150,7 +150,7 @@ async fn story(events: Vec<Event>) {
         c["spec"]["nodes"] = json!([]);
     });
     world.at_rest().await;
-    let replicas = world.value()["spec"]["replicas"].as_u64().unwrap();
+    let replicas = world.value()["spec"]["replicas"].as_u64().unwrap_or(3);
     assert_eq!(world.pod_uids().len() as u64, replicas);
     let nodes = world.nodes.lock();
     assert_eq!((nodes.records.len() as u64, nodes.members.len() as u64), (replicas, replicas));

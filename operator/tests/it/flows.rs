@@ -376,6 +376,8 @@ async fn another_cluster_in_the_namespace_is_not_touched() {
     other["metadata"]["name"] = json!("demo-7");
     other["metadata"]["uid"] = json!("uid-other");
     other["metadata"]["ownerReferences"][0]["uid"] = json!("another-streamcluster");
+    other["spec"]["nodeName"] = json!("elsewhere");
+    world.lose_host("elsewhere");
     world.api.store.lock().put("pods", other);
     world.at_rest().await;
     assert!(world.pod(7).is_some());
