@@ -2,4 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a simulation is test code")]
 
+pub mod invariants;
+pub mod linear;
 pub mod trace;
