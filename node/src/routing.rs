@@ -96,9 +96,9 @@ fn rule(handoff: Option<SessionNo>, disposition: Disposition, mine: impl Fn(Sess
     }
 }
 
-/// Where a pending transfer of the stream goes. There are none yet.
-fn transfer_target(_state: &State, _id: StreamId) -> Option<SessionNo> {
-    None
+/// Where a pending transfer of the stream goes.
+fn transfer_target(state: &State, id: StreamId) -> Option<SessionNo> {
+    state.transfer(id).map(|transfer| transfer.target)
 }
 
 /// How to reach a session, if it is alive.

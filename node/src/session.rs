@@ -142,9 +142,17 @@ pub async fn register(
                 return Err(superseded(&identity.node, by));
             }
             Err(ProposeError::Refused(
-                refusal @ (Refusal::FormatUnreadable { .. } | Refusal::Removed | Refusal::WrongCluster(_)),
+                refusal @ (Refusal::FormatUnreadable { .. } | Refusal::WrongCluster(_)),
             )) => {
                 return Err(SessionError::Refused(format!("node {}: {refusal}", identity.node)));
+            }
+            // Ending would only have it started again.
+            Err(ProposeError::Refused(refusal @ Refusal::Removed)) => {
+                let why = format!("node {}: {refusal} for good: stop this process", identity.node);
+                tracing::error!("{why}");
+                readiness.set("removed", why);
+                tasks.stopping().cancelled().await;
+                return Err(SessionError::Stopped);
             }
             // Pinned to another incarnation, or the log cannot decide now: again, with the same epoch and nonce.
             Err(e) => {

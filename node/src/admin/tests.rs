@@ -50,6 +50,8 @@ fn node(epoch: u64, session: Option<u64>) -> Node {
         session: session.map(SessionNo),
         earlier: vec![],
         removed: false,
+        draining_since_ms: None,
+        drain_gave_up: None,
     }
 }
 

@@ -311,6 +311,42 @@ pub enum Command {
         /// Each with the epoch it is open at at the proposer, or `None` if it is not open.
         streams: Vec<(StreamId, Option<StreamEpoch>)>,
     },
+    /// Removes a node whose last session has ended and is recovered. What is kept keeps its incarnation out.
+    RemoveNode {
+        /// The node.
+        node: NodeId,
+    },
+    /// Begins a drain, lets one that gave up try again, or cancels it. Stands over restarts.
+    SetDraining {
+        /// The node.
+        node: NodeId,
+        /// `false` cancels.
+        draining: bool,
+    },
+    /// The draining node itself says that it gets no further.
+    GiveUpDrain {
+        /// Why. For people.
+        why: String,
+    },
+    /// The draining node lets go of streams, each of which is placed anew in the same step. Answered one by one.
+    HandOver {
+        /// Each with the epoch it is open at and the owner's tail, as in a release; `None` if it is only placed.
+        streams: Vec<(StreamId, Option<(StreamEpoch, Offset)>)>,
+    },
+    /// Means a stream for another session. An open one goes there with its owner's release; any other at once.
+    BeginTransfer {
+        /// The stream.
+        stream: StreamId,
+        /// Who is to have it.
+        to: SessionId,
+    },
+    /// Calls a transfer off that has not completed.
+    AbortTransfer {
+        /// The stream.
+        stream: StreamId,
+        /// Where it was to go; another transfer of the stream is not meant.
+        to: SessionId,
+    },
 }
 
 /// A segment's number in the state, given at its commit. Never reused.
@@ -536,6 +572,53 @@ pub enum Refusal {
     /// The command contradicts itself: a bug in the proposer, nothing to retry.
     #[error("malformed command: {0}")]
     Malformed(String),
+    /// RemoveNode: its session is alive.
+    #[error("the node's session {0} is alive")]
+    NodeAlive(SessionId),
+    /// SetDraining: the node has streams, and nobody is there to take them.
+    #[error("no other node is alive, not draining and has slots")]
+    LastNode,
+    /// HandOver, GiveUpDrain: the proposer's node is not draining (any more): keep the streams.
+    #[error("the node is not draining")]
+    NotDraining,
+    /// BeginTransfer: that session takes no streams.
+    #[error("node {} takes no streams: {why}", to.node)]
+    NotEligible {
+        /// The session.
+        to: SessionId,
+        /// Why not.
+        why: Ineligible,
+    },
+    /// BeginTransfer, Open: the stream is on its way there, and not there yet.
+    #[error("the stream is on its way to {to}")]
+    TransferPending {
+        /// Who is to have it.
+        to: SessionId,
+    },
+    /// AbortTransfer: no such transfer is pending.
+    #[error("no such transfer is pending")]
+    NoSuchTransfer,
+}
+
+/// Why a node takes no streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ineligible {
+    /// The session has ended.
+    NotAlive,
+    /// The node is being drained.
+    Draining,
+    /// The node has no slots.
+    NoSlots,
+}
+
+impl std::fmt::Display for Ineligible {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NotAlive => "its session has ended",
+            Self::Draining => "it is draining",
+            Self::NoSlots => "it has no slots",
+        })
+    }
 }
 
 /// What applying a command comes to.

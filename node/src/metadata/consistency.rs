@@ -41,6 +41,7 @@ pub fn check_consistency(state: &State) -> Result<(), String> {
     ensure!(state.names.len() == state.streams.len(), "names without streams");
     check_derived(state, &counted)?;
     check_sessions(state, &counted)?;
+    check_transfers(state)?;
     check_segments(state, &counted)
 }
 
@@ -138,7 +139,24 @@ fn check_sessions(state: &State, c: &Counted<'_>) -> Result<(), String> {
         let live = n.session.map(|no| state.live(no).map(|s| &s.id));
         let mine = SessionId { node: id.clone(), epoch: n.epoch };
         ensure!(live.is_none_or(|s| s == Some(&mine)), "node {id} has another's session");
+        ensure!(n.draining == n.draining_since_ms.is_some(), "node {id} drains and does not");
+        ensure!(n.draining || n.drain_gave_up.is_none(), "node {id} gave up what it does not do");
+        let gone = !n.removed || (n.session.is_none() && n.pinned.is_none() && !n.draining);
+        ensure!(gone, "node {id} was removed and is not");
     }
+    Ok(())
+}
+
+fn check_transfers(state: &State) -> Result<(), String> {
+    let mut sides = OrdSet::new();
+    for (id, t) in &state.transfers {
+        let open = state.stream(*id).is_some_and(|s| s.ownership == Ownership::Open(t.source));
+        let alive = state.live(t.source).is_some() && state.live(t.target).is_some();
+        ensure!(open && alive && t.source != t.target, "the transfer of {id} dangles: {t:?}");
+        sides.extend([(t.source, *id), (t.target, *id)]);
+    }
+    ensure!(state.transfer_sides == sides, "sides: {:?}, not {sides:?}", state.transfer_sides);
+    ensure!(state.transfers.len() <= super::limits::TRANSFERS, "{} transfers", state.transfers.len());
     Ok(())
 }
 

@@ -24,6 +24,8 @@ pub const FORK_EXTENTS: usize = 20_000;
 pub const REQUEST_WINDOW: u64 = 65_536;
 /// How many earlier processes of a node are remembered.
 pub const EARLIER_NONCES: usize = 16;
+/// Transfers pending at a time. The end of a session calls off all of its own in one step.
+pub const TRANSFERS: usize = 10_000;
 /// How long a dead segment's object stays, for readers that still hold its extents.
 pub const SWEEP_GRACE_MS: u64 = 10 * 60 * 1000;
 /// How long a stream may wait for its first bytes.

@@ -4,8 +4,8 @@
 
 use weir_api::{SessionId, StreamEpoch, StreamId};
 
-use super::command::{Expiry, Owner, StreamConfig};
-use super::state::{Ownership, Session, SessionNo, State, Stream};
+use super::command::{Expiry, Ineligible, Owner, StreamConfig};
+use super::state::{Ownership, Session, SessionNo, State, Stream, Transfer};
 
 /// What a stream's recorded ownership amounts to now, given how its session fares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +76,28 @@ impl State {
                 Some(_) => Disposition::AwaitingRecovery(no),
                 None => Disposition::Released,
             },
+        }
+    }
+
+    /// The pending transfer of a stream that is open, if there is one.
+    pub fn transfer(&self, id: StreamId) -> Option<&Transfer> {
+        self.transfers.get(&id)
+    }
+
+    /// The streams that are meant to leave a session or to come to it.
+    pub fn transfers_of(&self, no: SessionNo) -> impl Iterator<Item = (StreamId, &Transfer)> {
+        let sides = self.transfer_sides.range((no, StreamId(0))..=(no, StreamId(u64::MAX)));
+        sides.filter_map(|(_, id)| Some((*id, self.transfers.get(id)?)))
+    }
+
+    /// Why a node's session takes no streams now, if so.
+    pub fn ineligible(&self, id: &SessionId) -> Option<Ineligible> {
+        let node = self.nodes.get(&id.node);
+        match node.filter(|_| self.is_current(id)) {
+            None => Some(Ineligible::NotAlive),
+            Some(node) if node.draining => Some(Ineligible::Draining),
+            Some(node) if node.slots.get() == 0 => Some(Ineligible::NoSlots),
+            Some(_) => None,
         }
     }
 

@@ -41,6 +41,10 @@ pub struct State {
     pub configs: OrdMap<Arc<StreamConfig>, u64>,
     /// Segments that something refers to, whose commit is under way, or that wait out their grace period.
     pub segments: OrdMap<SegmentId, Segment>,
+    /// Streams that are meant for another session than the one they are open at. Both are alive.
+    pub transfers: OrdMap<StreamId, Transfer>,
+    /// Derived: (source or target, stream) of transfers.
+    pub transfer_sides: OrdSet<(SessionNo, StreamId)>,
     /// Derived: sessions by node and epoch.
     pub session_numbers: OrdMap<SessionId, SessionNo>,
     /// Derived: segments by uploader and number, which is their key.
@@ -120,6 +124,21 @@ pub struct Node {
     pub earlier: Vec<Nonce>,
     /// Removed for good; kept so that its epoch only grows and its incarnation stays out.
     pub removed: bool,
+    /// Since when it drains, by the log's time.
+    pub draining_since_ms: Option<u64>,
+    /// Why it gave up draining, if it did.
+    pub drain_gave_up: Option<String>,
+}
+
+/// A transfer that has not completed: its stream is open at the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transfer {
+    /// Who is to let go.
+    pub source: SessionNo,
+    /// Who is to have it.
+    pub target: SessionNo,
+    /// By the log's time.
+    pub begun_ms: u64,
 }
 
 /// One process's life.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use weir_api::StreamEpoch;
 
 use super::*;
-use crate::metadata::apply::tests::world::{World, create, fence, registration, release};
+use crate::metadata::apply::tests::world::{World, create, fence, registration, release, transfer};
 use crate::metadata::command::{Command, FenceReason};
 use crate::metadata::state::Ownership;
 
@@ -95,6 +95,24 @@ fn what_was_only_placed_at_a_session_that_ended_is_as_if_not_placed() {
 }
 
 #[test]
+fn a_stream_on_its_way_is_asked_for_at_its_target_which_waits() {
+    let (mut w, [a, b, c]) = World::with(["a", "b", "c"]);
+    let id = w.create(&b, "s");
+    let epoch = w.open(&a, id);
+    w.run(&c, transfer(id, &b)).unwrap();
+    let routes = |w: &World| [&a, &b, &c].map(|me| by_name(&w.state, me, "s"));
+    let handoff = Route::Wait(Reason::Handoff);
+    assert_eq!(routes(&w), [at(&b), handoff, at(&b)]);
+    w.run(&a, release(id, epoch, 0)).unwrap();
+    assert_eq!(routes(&w), [at(&b), Route::Local, at(&b)], "handed over");
+    w.run(&a, transfer(id, &a)).unwrap();
+    w.open(&a, id);
+    w.run(&a, transfer(id, &b)).unwrap();
+    w.silence(&a, &b);
+    assert_eq!(by_name(&w.state, &c, "s"), at(&a), "without its target it stays");
+}
+
+#[test]
 fn a_node_that_came_back_is_another_session() {
     let (mut w, [a, b]) = cluster();
     w.create(&a, "first");
@@ -115,6 +133,8 @@ enum Step {
     Open(usize, usize),
     Release(usize),
     Delete(usize),
+    Transfer(usize, usize),
+    Drain(usize, bool),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -128,6 +148,8 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (n(), 0..6usize).prop_map(|(by, s)| Step::Open(by, s)),
         2 => (0..6usize).prop_map(Step::Release),
         1 => (0..6usize).prop_map(Step::Delete),
+        3 => (0..6usize, n()).prop_map(|(s, to)| Step::Transfer(s, to)),
+        1 => (n(), any::<bool>()).prop_map(|(node, on)| Step::Drain(node, on)),
     ]
 }
 
@@ -172,12 +194,24 @@ fn play(w: &mut World, epoch: u64, step: &Step) {
             let (Some(stream), Some(by)) = (stream(*n), some(&live, *n)) else { return };
             w.run(&by, Command::Delete { stream, epoch: None }).ok();
         }
+        Step::Transfer(n, to) => {
+            let (Some(stream), Some(to)) = (stream(*n), some(&live, *to)) else { return };
+            w.run(&to, transfer(stream, &to)).ok();
+        }
+        Step::Drain(n, draining) => {
+            let Some(by) = some(&live, *n) else { return };
+            w.run(&by, Command::SetDraining { node: by.node.clone(), draining: *draining }).ok();
+        }
     }
 }
 
 /// The specification's sentences over the raw state, without any helper of it.
-fn reference(state: &State, me: &SessionId, stream: &Stream) -> Route {
+fn reference(state: &State, me: &SessionId, id: StreamId, stream: &Stream) -> Route {
     let session = |no: SessionNo| state.sessions.get(&no);
+    if let Some(transfer) = state.transfers.get(&id) {
+        let target = &state.sessions[&transfer.target].id;
+        return if target == me { Route::Wait(Reason::Handoff) } else { at(target) };
+    }
     match stream.ownership {
         Ownership::Released => Route::Local,
         Ownership::Placed(no) => match session(no) {
@@ -209,7 +243,7 @@ proptest! {
             for me in &everybody {
                 for (id, stream) in &w.state.streams {
                     let got = route(&w.state, me, *id, stream);
-                    prop_assert_eq!(&got, &reference(&w.state, me, stream));
+                    prop_assert_eq!(&got, &reference(&w.state, me, *id, stream));
                     if let Route::At(target) = got {
                         prop_assert!(w.state.is_current(&target.session), "I8: {:?}", target);
                         prop_assert_ne!(&target.session, me);

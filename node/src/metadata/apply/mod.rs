@@ -7,7 +7,8 @@
 //!
 //! `requests` numbers and who may propose · `founding` the cluster itself · `sessions` process lives · `create` names
 //! and births · `ownership` place, open, release · `segments` commits and sweeps · `references` who needs a segment ·
-//! `recovery` claims · `ending` delete, expire, reap · `forks`.
+//! `recovery` claims · `ending` delete, expire, reap · `forks` · `moves` transfers and what drains give away · `nodes`
+//! drains and removals.
 
 #![deny(clippy::wildcard_enum_match_arm)]
 
@@ -15,6 +16,8 @@ mod create;
 mod ending;
 mod forks;
 mod founding;
+mod moves;
+mod nodes;
 mod ownership;
 mod recovery;
 mod references;
@@ -97,6 +100,24 @@ fn dispatch(state: &mut State, by: Option<Proposer<'_>>, command: &Command) -> O
             segments::sweep(state, segments)
         }
         Command::ReapUnborn { streams } => ending::reap_unborn(state, by_session?, streams),
+        Command::RemoveNode { node } => {
+            by_session?;
+            nodes::remove(state, node)
+        }
+        Command::SetDraining { node, draining } => {
+            by_session?;
+            nodes::set_draining(state, node, *draining)
+        }
+        Command::GiveUpDrain { why } => nodes::give_up_drain(state, by_session?, why),
+        Command::HandOver { streams } => moves::hand_over(state, by_session?, streams),
+        Command::BeginTransfer { stream, to } => {
+            by_session?;
+            moves::begin(state, *stream, to)
+        }
+        Command::AbortTransfer { stream, to } => {
+            by_session?;
+            moves::abort(state, *stream, to)
+        }
     }
 }
 

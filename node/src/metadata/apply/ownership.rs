@@ -13,7 +13,7 @@ use super::super::placement;
 use super::super::query::Disposition;
 use super::super::state::{Ownership, SessionNo, State, Stream};
 use super::requests::Proposer;
-use super::{items, present};
+use super::{items, moves, present};
 
 impl State {
     /// For what a check has found to exist.
@@ -22,8 +22,9 @@ impl State {
     }
 }
 
-/// Changes who has a stream.
+/// Changes who has a stream. A transfer of it is over then, whichever way.
 pub(super) fn set(state: &mut State, id: StreamId, to: Ownership) {
+    moves::forget(state, id);
     let before = std::mem::replace(&mut state.stream_mut(id).ownership, to);
     if let Some((session, open)) = counted(state, before) {
         session.assigned -= 1;
@@ -67,7 +68,9 @@ fn place_at(state: &mut State, id: StreamId, at: SessionNo) -> Answer {
 pub(super) fn open(state: &mut State, by: Proposer<'_>, id: StreamId) -> Outcome {
     let stream = present(state, id)?;
     let at = match state.disposition_of(stream) {
-        Disposition::OpenAt(no, epoch) => return Err(refuse_open(state, by, no, epoch)),
+        Disposition::OpenAt(no, epoch) => {
+            return Err(moves::refuse_early(state, by, id).unwrap_or(refuse_open(state, by, no, epoch)));
+        }
         Disposition::AwaitingRecovery(no) => return Err(awaiting(state, no)),
         Disposition::PlacedAt(no) if no != by.no => return Err(Refusal::NotOwner(owner(state, no, None))),
         Disposition::PlacedAt(no) => no,
@@ -82,7 +85,8 @@ pub(super) fn open(state: &mut State, by: Proposer<'_>, id: StreamId) -> Outcome
     Ok(Answer::Opened { epoch: stream.epoch })
 }
 
-/// Lets go of streams, each by itself: one that cannot be released does not hold up the others.
+/// Lets go of streams, each by itself: one that cannot be released does not hold up the others. A release completes a
+/// transfer: the stream is placed where it was to go, so that nobody else opens it.
 pub(super) fn release(
     state: &mut State,
     by: Proposer<'_>,
@@ -90,15 +94,28 @@ pub(super) fn release(
 ) -> Outcome {
     items(streams.len())?;
     let each = streams.iter().map(|&(id, epoch, tail)| {
-        let stream = present(state, id)?;
-        check_held(state, by, stream, Some(epoch))?;
-        if stream.committed != tail {
-            return Err(Refusal::NotCommitted { committed: stream.committed });
-        }
-        set(state, id, Ownership::Released);
+        check_settled(state, by, id, epoch, tail)?;
+        let to = moves::destination(state, id).map_or(Ownership::Released, Ownership::Placed);
+        set(state, id, to);
         Ok(())
     });
     Ok(Answer::Released(each.collect()))
+}
+
+/// Whether the proposer may let go of a stream that it has open at this epoch: all of it is committed.
+pub(super) fn check_settled(
+    state: &State,
+    by: Proposer<'_>,
+    id: StreamId,
+    epoch: StreamEpoch,
+    tail: Offset,
+) -> Result<(), Refusal> {
+    let stream = present(state, id)?;
+    check_held(state, by, stream, Some(epoch))?;
+    match stream.committed == tail {
+        true => Ok(()),
+        false => Err(Refusal::NotCommitted { committed: stream.committed }),
+    }
 }
 
 /// Whether the proposer may do to a stream what only its owner may: at the epoch it says it holds it open, or, saying
@@ -134,7 +151,7 @@ pub(super) fn awaiting(state: &State, no: SessionNo) -> Refusal {
     Refusal::AwaitingRecovery(owner(state, no, None).session)
 }
 
-fn owner(state: &State, no: SessionNo, open: Option<StreamEpoch>) -> Owner {
+pub(super) fn owner(state: &State, no: SessionNo, open: Option<StreamEpoch>) -> Owner {
     let session = state.session(no).expect("the disposition found the session");
     Owner { session: session.id.clone(), open }
 }

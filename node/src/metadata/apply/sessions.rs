@@ -10,7 +10,7 @@ use super::super::command::{Answer, FIRST_WAL_SEQ, FenceReason, Outcome, Refusal
 use super::super::limits;
 use super::super::state::{CommitProgress, Node, Session, SessionEnd, SessionNo, State};
 use super::requests::Proposer;
-use super::{at_most, founding, segments};
+use super::{at_most, founding, moves, segments};
 
 /// What a registration comes to.
 enum Entry {
@@ -35,6 +35,10 @@ pub(super) fn register(state: &mut State, r: &Registration) -> Outcome {
 fn check_registration(state: &State, r: &Registration, format: u32) -> Result<Entry, Refusal> {
     let known = state.nodes.get(&r.session.node);
     if let Some(node) = known {
+        // First: to a process of it that is still there it is the better news.
+        if node.removed && node.incarnation == r.incarnation {
+            return Err(Refusal::Removed);
+        }
         if let Some(again) = check_process(node, r)? {
             return Ok(again);
         }
@@ -69,9 +73,6 @@ fn check_process(node: &Node, r: &Registration) -> Result<Option<Entry>, Refusal
 }
 
 fn check_incarnation(node: &Node, r: &Registration) -> Result<(), Refusal> {
-    if node.removed && node.incarnation == r.incarnation {
-        return Err(Refusal::Removed);
-    }
     match &node.pinned {
         Some(to) if *to != r.incarnation => Err(Refusal::Pinned { to: to.clone() }),
         Some(_) | None => Ok(()),
@@ -108,12 +109,12 @@ fn new_session(r: &Registration) -> Session {
 }
 
 fn new_node(r: &Registration, slots: Slots, no: SessionNo, before: Option<Node>) -> Node {
-    let (mut earlier, slots_by, pinned, draining) = match before {
+    let (mut earlier, slots_by, pinned, draining_since_ms) = match before {
         Some(mut n) => {
             n.earlier.push(n.nonce);
-            (n.earlier, n.slots_by, n.pinned, n.draining)
+            (n.earlier, n.slots_by, n.pinned, n.draining_since_ms)
         }
-        None => (Vec::new(), None, None, false),
+        None => (Vec::new(), None, None, None),
     };
     earlier.drain(..earlier.len().saturating_sub(limits::EARLIER_NONCES));
     Node {
@@ -128,10 +129,12 @@ fn new_node(r: &Registration, slots: Slots, no: SessionNo, before: Option<Node>)
         slots_by,
         formats: r.formats,
         pinned,
-        draining,
+        draining: draining_since_ms.is_some(),
         session: Some(no),
         earlier,
         removed: false,
+        draining_since_ms,
+        drain_gave_up: None,
     }
 }
 
@@ -168,6 +171,7 @@ pub(super) fn end_own(state: &mut State, by: Proposer<'_>) -> Outcome {
 /// Ends a live session. Answers whether nothing of it is left to recover.
 fn end(state: &mut State, no: SessionNo, lease_over: bool) -> bool {
     segments::abandon(state, no);
+    moves::side_ended(state, no);
     let at_ms = state.time_ms;
     let session = state.sessions.get_mut(&no).expect("the caller looked it up");
     let clean = session.open == 0;
@@ -232,6 +236,6 @@ pub(super) fn set_slots(
     Ok(Answer::Done)
 }
 
-fn member<'a>(state: &'a State, id: &NodeId) -> Result<&'a Node, Refusal> {
+pub(super) fn member<'a>(state: &'a State, id: &NodeId) -> Result<&'a Node, Refusal> {
     state.nodes.get(id).filter(|n| !n.removed).ok_or(Refusal::NoSuchNode)
 }

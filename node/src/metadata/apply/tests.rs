@@ -2,6 +2,8 @@
 
 mod ending;
 mod forks;
+mod moves;
+mod nodes;
 mod ownership;
 pub(crate) mod player;
 mod properties;

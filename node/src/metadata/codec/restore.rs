@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_api::{NodeId, StreamId};
 
 use super::super::command::{Outcome, SegmentId, StreamConfig};
-use super::super::state::{Extent, Node, Ownership, Segment, Session, SessionNo, State, Stream};
+use super::super::state::{Extent, Node, Ownership, Segment, Session, SessionNo, State, Stream, Transfer};
 use super::snapshot::{
     CHUNK_BYTES_MAX, ConfigItem, Item, Recent, SegmentItem, SessionItem, StreamItem, checksum,
 };
@@ -110,6 +110,7 @@ impl Restore {
                 extents.iter().try_for_each(|e| add_extent(stream, e))
             }
             Item::End { .. } => Err(bad("an end in the middle")),
+            Item::Transfer(id, transfer) => self.transfer(id, transfer),
         }
     }
 
@@ -227,6 +228,17 @@ impl Restore {
         self.state.unborn.extend(stream.unborn_since_ms.map(|since| (since, id)));
         ensure(self.state.names.insert(stream.name.clone(), id).is_none(), "a name twice")?;
         ensure(self.state.streams.insert(id, Arc::new(stream)).is_none(), "a stream twice")
+    }
+
+    fn transfer(&mut self, id: StreamId, transfer: Transfer) -> Result<(), CodecError> {
+        self.end_stream()?;
+        let Transfer { source, target, .. } = transfer;
+        let open = self.state.streams.get(&id).is_some_and(|s| s.ownership == Ownership::Open(source));
+        let alive = |no| self.state.live(no).is_some();
+        let fits = open && alive(source) && alive(target) && source != target;
+        ensure(fits, "a transfer of a stream that is not open, or without a side")?;
+        self.state.transfer_sides.extend([(source, id), (target, id)]);
+        ensure(self.state.transfers.insert(id, transfer).is_none(), "a transfer twice")
     }
 
     fn hold(&mut self, id: SegmentId) -> Result<(), CodecError> {

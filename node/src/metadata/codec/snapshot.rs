@@ -14,7 +14,7 @@ use weir_api::{NodeId, Nonce, Offset, RaftId, SessionId, StreamEpoch, StreamId};
 use super::super::command::{FORMAT_FOUNDED, Outcome, SegmentId, StreamConfig};
 use super::super::state::{
     ClaimRecord, Cluster, CommitProgress, Counters, Extent, ForkPoint, Node, Ownership, Segment, SessionEnd,
-    SessionNo, State, Stream,
+    SessionNo, State, Stream, Transfer,
 };
 use super::{STATE_MAGIC, append, u32_len};
 
@@ -45,6 +45,8 @@ pub(super) enum Item {
     End {
         items: u64,
     },
+    /// Of a stream that came before.
+    Transfer(StreamId, Transfer),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -140,6 +142,9 @@ pub fn write_state(state: &State, out: &mut dyn Write) -> io::Result<()> {
         w.put(&segment_item(*id, segment))?;
     }
     write_streams(state, &mut w)?;
+    for (id, transfer) in &state.transfers {
+        w.put(&Item::Transfer(*id, transfer.clone()))?;
+    }
     w.finish()
 }
 

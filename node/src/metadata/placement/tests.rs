@@ -2,6 +2,7 @@
 
 use super::pick;
 use crate::metadata::apply::tests::world::{World, node};
+use crate::metadata::command::Command;
 use weir_api::{SessionId, Slots};
 
 fn picked(w: &World) -> Option<SessionId> {
@@ -23,8 +24,8 @@ fn nobody_is_picked_without_an_eligible_node() {
     weigh(&mut w, "a", 0);
     assert_eq!(picked(&w), None);
     weigh(&mut w, "a", 1);
-    assert_eq!(picked(&w), Some(a));
-    w.state.nodes.get_mut(&node("a")).unwrap().draining = true;
+    assert_eq!(picked(&w), Some(a.clone()));
+    w.run(&a, Command::SetDraining { node: node("a"), draining: true }).unwrap();
     assert_eq!(picked(&w), None);
     assert_eq!(picked(&World::new()), None);
 }

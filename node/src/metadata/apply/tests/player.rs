@@ -40,7 +40,7 @@ struct Player {
     openings: rules::Openings,
 }
 
-const KINDS: u8 = 46;
+const KINDS: u8 = 58;
 const NODES: [&str; 3] = ["a", "b", "c"];
 
 /// Plays operations on a fresh cluster, checking every rule at every step; the log that came of it and its state.
@@ -57,8 +57,8 @@ pub(crate) fn play(operations: &[Op]) -> (Vec<Batch>, State) {
     let uid = weir_api::ClusterUid(7);
     let mut log = vec![p.entry(None, Command::Found { uid, identity: Some("i".into()), size: 3 })];
     p.step(&log[0]);
-    for node in NODES {
-        let command = p.register(node, 5, 0);
+    for (how, node) in (1..).zip(NODES) {
+        let command = p.register(node, 5, how);
         let entry = p.entry(None, command);
         p.step(&entry);
         log.push(entry);
@@ -247,7 +247,28 @@ impl Player {
                 let segments = self.state.segments.keys().chain([&SegmentId(1)]).copied().collect();
                 Command::Sweep { segments }
             }
-            _ => Command::ReapUnborn { streams: vec![(some, self.epoch_if_open(some, how))] },
+            45 => Command::ReapUnborn { streams: vec![(some, self.epoch_if_open(some, how))] },
+            46 => Command::RemoveNode { node: node(NODES[usize::from(what) % NODES.len()]) },
+            47 | 48 => {
+                let node = node(NODES[usize::from(what) % NODES.len()]);
+                Command::SetDraining { node, draining: how % 2 == 0 }
+            }
+            49 => Command::GiveUpDrain { why: "stuck".into() },
+            50..=52 => {
+                let tail = Offset(self.committed(held) + u64::from(how % 8 == 0));
+                let open = self.epoch_if_open(held, how).map(|epoch| (epoch, tail));
+                Command::HandOver { streams: vec![(held, open), (some, None)] }
+            }
+            53..=56 => {
+                let to = self.session(Op { who: how, ..op });
+                Command::BeginTransfer { stream: held, to }
+            }
+            _ => {
+                let pending = self.state.transfers.iter().nth(usize::from(what) % 2);
+                let named = pending.and_then(|(id, t)| Some((*id, self.state.session(t.target)?.id.clone())));
+                let (stream, to) = named.unwrap_or((some, by.clone()));
+                Command::AbortTransfer { stream, to }
+            }
         }
     }
 
@@ -287,6 +308,7 @@ impl Player {
         rules::check_effect(&before, &self.state, envelope, &outcome);
         rules::check_retry(&self.state, entry, &outcome);
         rules::check_growth(&before, &self.state);
+        rules::check_moves(&before, &self.state, envelope);
         rules::check_ownership(&mut self.openings, &before, &self.state, envelope, &outcome);
         assert_eq!(pick(&self.state), rules::exhaustive_pick(&self.state));
     }

@@ -95,7 +95,9 @@ fn random_logs_reach_every_answer() {
         }
     }
     let all = [
+        "AbortTransfer",
         "AllocateRaftId",
+        "BeginTransfer",
         "Born",
         "Claim",
         "CommitSegment",
@@ -106,6 +108,8 @@ fn random_logs_reach_every_answer() {
         "Fence",
         "Fork",
         "Found",
+        "GiveUpDrain",
+        "HandOver",
         "Open",
         "Place",
         "RaiseFormat",
@@ -113,6 +117,8 @@ fn random_logs_reach_every_answer() {
         "Recovered",
         "Register",
         "Release",
+        "RemoveNode",
+        "SetDraining",
         "SetSlots",
         "Sweep",
         "Touch",

@@ -66,9 +66,46 @@ pub(super) fn check_ownership(
             }
             Disposition::PlacedAt(_) | Disposition::Released => {}
         }
-        if matches!(envelope.command, Command::SetSlots { .. }) {
-            assert_eq!(now.map(|n| n.ownership), Some(s.ownership), "setting slots moved {id}");
+        let moves_nothing = matches!(
+            envelope.command,
+            Command::SetSlots { .. } | Command::SetDraining { .. } | Command::RemoveNode { .. }
+        );
+        if moves_nothing {
+            assert_eq!(now.map(|n| n.ownership), Some(s.ownership), "{envelope:?} moved {id}");
         }
+    }
+}
+
+/// A stream on its way is opened by its target alone, and not before its source let go; a node that is removed is
+/// needed by nobody, and one that drains takes nothing.
+pub(super) fn check_moves(before: &State, after: &State, envelope: &Envelope) {
+    let by = envelope.request.as_ref().map(|r| &r.session);
+    for (id, t) in &before.transfers {
+        let (Some(then), Some(now)) = (before.stream(*id), after.stream(*id)) else { continue };
+        if now.epoch > then.epoch {
+            panic!("{id} was opened on its way by {by:?}");
+        }
+        let released = after.disposition_of(now) == Disposition::Released;
+        assert!(!released || now.tombstone, "{id} was let go of, and not to where it was to go");
+        if let Disposition::PlacedAt(no) = after.disposition_of(now) {
+            assert_eq!(no, t.target, "{id} went astray by {envelope:?}");
+        }
+    }
+    for (id, t) in &after.transfers {
+        let fresh = before.transfer(*id) != Some(t);
+        assert!(!fresh || matches!(envelope.command, Command::BeginTransfer { .. }));
+    }
+    for (id, node) in after.nodes.iter().filter(|(_, n)| n.removed) {
+        assert!(after.sessions.values().all(|s| s.id.node != *id), "{id} was removed and is still needed");
+        let was = before.nodes.get(id);
+        assert!(was.is_some_and(|w| w.incarnation == node.incarnation && w.epoch == node.epoch));
+    }
+    let draining = before.nodes.values().filter(|n| n.draining).filter_map(|n| n.session);
+    for no in draining.filter(|no| after.live(*no).is_some()) {
+        assert!(
+            after.live(no).map(|s| s.assigned) <= before.live(no).map(|s| s.assigned),
+            "a draining node was given more"
+        );
     }
 }
 

@@ -282,7 +282,7 @@ fn a_fence_does_not_end_the_session_of_the_incarnation_it_names() {
 fn a_removed_node_keeps_its_epoch_and_its_incarnation_out() {
     let (mut w, [a, b]) = World::with(["a", "b"]);
     w.silence(&b, &a);
-    w.state.nodes.get_mut(&node("a")).unwrap().removed = true;
+    w.run(&b, Command::RemoveNode { node: node("a") }).unwrap();
     let mut r = registration("a", 12);
     r.incarnation = incarnation("a-at-10");
     assert_eq!(w.found(Command::Register(r.clone())), Err(Refusal::Removed));

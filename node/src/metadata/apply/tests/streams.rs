@@ -51,7 +51,7 @@ fn streams_of_one_configuration_share_it() {
 #[test]
 fn a_create_without_an_eligible_node_leaves_nothing_behind() {
     let (mut w, [a]) = World::with(["a"]);
-    w.state.nodes.get_mut(&node("a")).unwrap().draining = true;
+    w.run(&a, drain("a", true)).unwrap();
     assert_eq!(w.run(&a, create("x")), Err(Refusal::NoEligibleNode));
     assert!(w.state.names.is_empty());
 }

@@ -241,6 +241,19 @@ pub(crate) fn release(stream: StreamId, epoch: StreamEpoch, tail: u64) -> Comman
     Command::Release { streams: vec![(stream, epoch, Offset(tail))] }
 }
 
+pub(crate) fn transfer(stream: StreamId, to: &SessionId) -> Command {
+    Command::BeginTransfer { stream, to: to.clone() }
+}
+
+pub(crate) fn drain(id: &str, draining: bool) -> Command {
+    Command::SetDraining { node: node(id), draining }
+}
+
+pub(crate) fn hand_over(stream: StreamId, held: Option<(StreamEpoch, u64)>) -> Command {
+    let held = held.map(|(epoch, tail)| (epoch, Offset(tail)));
+    Command::HandOver { streams: vec![(stream, held)] }
+}
+
 /// The only answer of a command that is answered one by one.
 pub(crate) fn only(outcome: Outcome) -> Result<(), Refusal> {
     match outcome {

@@ -34,10 +34,16 @@ fn name(command: &Command) -> &'static str {
         Command::Fork { .. } => "fork",
         Command::Sweep { .. } => "sweep",
         Command::ReapUnborn { .. } => "reap-unborn",
+        Command::RemoveNode { .. } => "remove-node",
+        Command::SetDraining { .. } => "set-draining",
+        Command::GiveUpDrain { .. } => "give-up-drain",
+        Command::HandOver { .. } => "hand-over",
+        Command::BeginTransfer { .. } => "begin-transfer",
+        Command::AbortTransfer { .. } => "abort-transfer",
     }
 }
 
-const COMMANDS: usize = 21;
+const COMMANDS: usize = 27;
 
 fn commands() -> Vec<Command> {
     let (x, y) = (StreamId(300), StreamId(301));
@@ -84,6 +90,12 @@ fn commands() -> Vec<Command> {
         fork(x, 5, "f"),
         Command::Sweep { segments: vec![SegmentId(1), SegmentId(2)] },
         Command::ReapUnborn { streams: vec![(x, Some(one))] },
+        Command::RemoveNode { node: node("a") },
+        Command::SetDraining { node: node("a"), draining: true },
+        Command::GiveUpDrain { why: "w".into() },
+        Command::HandOver { streams: vec![(x, Some((one, Offset(5)))), (y, None)] },
+        Command::BeginTransfer { stream: x, to: session("b", 2) },
+        Command::AbortTransfer { stream: x, to: session("b", 2) },
     ]
 }
 
@@ -136,6 +148,12 @@ fn outcomes() -> Vec<Outcome> {
         Err(Refusal::ClaimantNotLive),
         Err(Refusal::SegmentFinished),
         Err(Refusal::Malformed("m".into())),
+        Err(Refusal::NodeAlive(session("a", 10))),
+        Err(Refusal::LastNode),
+        Err(Refusal::NotDraining),
+        Err(Refusal::NotEligible { to: session("a", 10), why: Ineligible::NoSlots }),
+        Err(Refusal::TransferPending { to: session("a", 10) }),
+        Err(Refusal::NoSuchTransfer),
     ]
 }
 
@@ -189,6 +207,12 @@ fn listed(outcome: &Outcome) -> usize {
             Refusal::ClaimantNotLive => 41,
             Refusal::SegmentFinished => 42,
             Refusal::Malformed(_) => 43,
+            Refusal::NodeAlive(_) => 44,
+            Refusal::LastNode => 45,
+            Refusal::NotDraining => 46,
+            Refusal::NotEligible { .. } => 47,
+            Refusal::TransferPending { .. } => 48,
+            Refusal::NoSuchTransfer => 49,
         },
     }
 }
@@ -212,7 +236,15 @@ fn small_state() -> State {
     let (claim, _) = w.claim(&b, &a, 0);
     let origin = CommitOrigin::Recovery { ended: a, claim };
     w.run(&b, commit(origin, 1, &[range(x, e, 5, 6)], None)).unwrap();
-    w.later(7).join("c", 4);
+    let c = w.later(7).join("c", 4);
+    let moving = w.create(&c, "moving");
+    let from = w.owner(moving).unwrap();
+    w.open(&from, moving);
+    let to = if from == c { b.clone() } else { c.clone() };
+    w.run(&b, Command::BeginTransfer { stream: moving, to }).unwrap();
+    w.run(&b, Command::SetDraining { node: from.node.clone(), draining: true }).unwrap();
+    w.run(&from, Command::GiveUpDrain { why: "stuck".into() }).unwrap();
+    assert!(w.state.transfer(moving).is_some());
     let no = w.state.session_by_id(&b).unwrap().0;
     let answers = &mut w.state.sessions.get_mut(&no).unwrap().answers;
     answers.clear();
@@ -248,7 +280,7 @@ fn every_variant_is_sampled() {
     for (at, outcome) in outcomes.iter().enumerate() {
         assert_eq!(listed(outcome), at);
     }
-    assert_eq!(outcomes.len(), listed(&Err(Refusal::Malformed(String::new()))) + 1);
+    assert_eq!(outcomes.len(), listed(&Err(Refusal::NoSuchTransfer)) + 1);
 }
 
 #[test]
