@@ -421,30 +421,31 @@ impl Model for Forks {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(I2, |_, s| s.readable()),
-            Property::always(I3, |_, s| !s.broken.other_content),
-            Property::always(CURRENT, |_, s| !s.broken.stale_tail),
-            Property::always(NAME, |_, s| !s.broken.name_taken_twice),
-            Property::always(NO_LEAK, |_, s| {
+            Property::always(I2, |_, s: &State| s.readable()),
+            Property::always(I3, |_, s: &State| !s.broken.other_content),
+            Property::always(CURRENT, |_, s: &State| !s.broken.stale_tail),
+            Property::always(NAME, |_, s: &State| !s.broken.name_taken_twice),
+            Property::always(NO_LEAK, |_, s: &State| {
                 (0..STREAMS as u8).all(|id| !s.stream(id).tombstone || s.forks_of(id))
             }),
-            Property::sometimes("a tombstone is kept by a fork of a fork", |_, s| {
+            Property::sometimes("a tombstone is kept by a fork of a fork", |_, s: &State| {
                 let fork_of = |id: u8| s.stream(id).from.map(|(source, _)| source);
                 s.stream(0).tombstone
                     && fork_of(2) == Some(0)
                     && s.stream(2).tombstone
                     && fork_of(3) == Some(2)
             }),
-            Property::sometimes("a fork outlives a swept source", |_, s| {
+            Property::sometimes("a fork outlives a swept source", |_, s: &State| {
                 s.stream(2).exists && s.segments.iter().any(|g| g.swept) && s.stream(2).committed > 0
             }),
-            Property::sometimes("a proposal's source is gone", |_, s| {
+            Property::sometimes("a proposal's source is gone", |_, s: &State| {
                 s.proposals.iter().flatten().any(|p| !s.stream(p.source).exists)
             }),
-            Property::sometimes("the name has its second life, and a proposal means the first", |_, s| {
-                s.is_there(1) && s.proposals.iter().flatten().any(|p| p.source == 0)
-            }),
-            Property::sometimes("an offset was asked for that is not committed", |_, s| {
+            Property::sometimes(
+                "the name has its second life, and a proposal means the first",
+                |_, s: &State| s.is_there(1) && s.proposals.iter().flatten().any(|p| p.source == 0),
+            ),
+            Property::sometimes("an offset was asked for that is not committed", |_, s: &State| {
                 s.proposals
                     .iter()
                     .flatten()

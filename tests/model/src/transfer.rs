@@ -237,15 +237,17 @@ impl Model for Transfer {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always(I1, |_, s| !s.broken.two_ackers),
-            Property::always(I2, |_, s| !s.broken.lost && s.kept()),
-            Property::always(I4, |_, s| !s.broken.doubled && s.no_append_twice()),
-            Property::always(MEANT, |_, s| !s.broken.misled),
-            Property::always(GOES_ON, |m, s| progress::goes_on(m, s)),
-            Property::sometimes("the target has opened", |_, s| s.at_target()),
-            Property::sometimes("a release is on its way, and its transfer off", |_, s| s.released_late()),
-            Property::sometimes("a source has resumed and acknowledged again", |_, s| s.resumed()),
-            Property::sometimes("both sides have ended", |_, s| s.both_ended()),
+            Property::always(I1, |_, s: &State| !s.broken.two_ackers),
+            Property::always(I2, |_, s: &State| !s.broken.lost && s.kept()),
+            Property::always(I4, |_, s: &State| !s.broken.doubled && s.no_append_twice()),
+            Property::always(MEANT, |_, s: &State| !s.broken.misled),
+            Property::always(GOES_ON, |m, s: &State| progress::goes_on(m, s)),
+            Property::sometimes("the target has opened", |_, s: &State| s.at_target()),
+            Property::sometimes("a release is on its way, and its transfer off", |_, s: &State| {
+                s.released_late()
+            }),
+            Property::sometimes("a source has resumed and acknowledged again", |_, s: &State| s.resumed()),
+            Property::sometimes("both sides have ended", |_, s: &State| s.both_ended()),
         ]
     }
 }
