@@ -5,6 +5,8 @@
 pub mod bucket;
 pub mod disk;
 pub mod http;
+pub mod invariants;
+pub mod linear;
 pub mod machine;
 pub mod place;
 pub mod run;

@@ -35,8 +35,8 @@ fn main() -> ExitCode {
         println!("{}", verdict.trace.print(0));
     }
     println!("seed {seed} hash {:016x} events {}", verdict.trace.hash(), verdict.trace.events.len());
-    for (name, what) in &verdict.broken {
-        println!("BROKEN {name}: {what}");
+    for broken in &verdict.broken {
+        println!("BROKEN {broken}");
     }
     if verdict.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -100,7 +100,8 @@ impl Schedule {
             let kind = kinds[rng.index(kinds.len())];
             if let Some(action) = schedule.action(kind, rng) {
                 let fine = match &action {
-                    Action::LoseDisk { .. } => !std::mem::replace(&mut lost, true),
+                    // The second process of an id takes the first one's vote with it when it goes.
+                    Action::LoseDisk { .. } | Action::Double { .. } => !std::mem::replace(&mut lost, true),
                     Action::Join => {
                         joined += 1;
                         joined <= 1
@@ -136,7 +137,7 @@ impl Schedule {
             0 => Action::Crash { node, power, down_ms },
             1 => Action::CrashLeader { down_ms },
             2 if rng.one_in(3) => Action::CrashAll { power, down_ms },
-            2 if several && self.voters > 1 => Action::LoseDisk { node, down_ms },
+            2 if several => Action::LoseDisk { node, down_ms },
             3 => Action::Stop { node, down_ms },
             4 => Action::Pause { node, ms },
             5 if several => Action::Isolate { node, clients: rng.one_in(2), ms },

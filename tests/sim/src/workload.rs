@@ -59,7 +59,7 @@ struct Append {
 pub struct Known {
     names: Mutex<Vec<Name>>,
     next_record: Mutex<u64>,
-    /// `host:port` of every node, dead ones too.
+    /// `host:port` of every node, dead ones too unless they never come back.
     nodes: Mutex<Vec<String>>,
     /// No new calls.
     over: Mutex<bool>,
@@ -96,6 +96,12 @@ impl Known {
         if !nodes.contains(&address) {
             nodes.push(address);
         }
+    }
+
+    /// Nobody is there any more, for good.
+    pub fn gone(&self, machine: &str) {
+        let address = format!("{machine}:{CLIENT}");
+        self.nodes.lock().retain(|node| *node != address);
     }
 
     /// Clients begin nothing more.

@@ -300,6 +300,7 @@ impl World {
             }
             Then::Remove { place } => {
                 self.crash(place, false);
+                self.known.gone(&self.name(place));
                 let starts = |then: &Then| matches!(then, Then::Start { place: p, .. } if *p == place);
                 self.agenda.retain(|_, then| !starts(then));
                 // Far away: it never comes back.
