@@ -32,6 +32,8 @@ struct Name {
     ttl: Option<u64>,
     /// Neither closed nor deleted: it grows old.
     calm: bool,
+    /// Was made as a fork, and is not made anew: it would have two beginnings.
+    fork: bool,
     there: bool,
     closed: bool,
     /// An offset that some answer named.
@@ -74,6 +76,7 @@ impl Known {
             json: i % 3 == 2,
             ttl: (i % 5 == 4).then_some(2 + i as u64 % 3),
             calm: i % 4 == 0,
+            fork: false,
             there: false,
             closed: false,
             seen: 0,
@@ -205,7 +208,11 @@ impl Worker {
         let Some(at) = self.pick(|_| true) else { return };
         let name = self.known.with(at, |n| n.clone());
         if !name.there && !self.rng.one_in(8) {
-            self.create(at, &name).await;
+            if name.fork {
+                self.head(&name).await;
+            } else {
+                self.create(at, &name).await;
+            }
             return;
         }
         let outcome = match self.rng.below(100) {
@@ -225,7 +232,7 @@ impl Worker {
             72..75 => self.read(&name, From::Now, "").await,
             75..84 => self.head(&name).await,
             84..90 => self.read(&name, From::At(name.seen), "&live=long-poll").await,
-            90..92 => self.create(at, &name).await,
+            90..92 if !name.fork => self.create(at, &name).await,
             92..95 => self.fork(at, &name).await,
             95..97 => self.create_new().await,
             _ if name.calm => self.head(&name).await,
@@ -283,8 +290,8 @@ impl Worker {
             let like = names[i % names.len()].clone();
             let ttl = self.rng.one_in(3).then(|| self.rng.between(1, 4));
             let text = format!("n{i}").into();
-            let there = false;
-            names.push(Name { text, ttl, there, seen: 0, lives: 0, closed: false, producers: Default::default(), ..like });
+            let (there, fork) = (false, false);
+            names.push(Name { text, ttl, fork, there, seen: 0, lives: 0, closed: false, producers: Default::default(), ..like });
             i
         };
         let name = self.known.with(at, |n| n.clone());
@@ -300,7 +307,8 @@ impl Worker {
             }
             let text = format!("f{i}").into();
             let producers = Default::default();
-            let name = Name { text, there: false, closed: false, calm: false, seen: 0, lives: 0, producers, ..source.clone() };
+            let fork = true;
+            let name = Name { text, fork, there: false, closed: false, calm: false, seen: 0, lives: 0, producers, ..source.clone() };
             names.push(name);
             i
         };
