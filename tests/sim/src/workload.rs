@@ -65,6 +65,8 @@ pub struct Known {
     nodes: Mutex<Vec<String>>,
     /// No new calls.
     over: Mutex<bool>,
+    /// Clients that may have a call under way.
+    at_work: Mutex<usize>,
     recorder: Recorder,
 }
 
@@ -88,6 +90,7 @@ impl Known {
             next_record: Mutex::new(1),
             nodes: Mutex::default(),
             over: Mutex::new(false),
+            at_work: Mutex::new(0),
             recorder: recorder.clone(),
         })
     }
@@ -101,6 +104,13 @@ impl Known {
         }
     }
 
+    /// The name of a stream that somebody has seen, if one was.
+    pub fn some_stream(&self, rng: &mut Rng) -> Option<Arc<str>> {
+        let names = self.names.lock();
+        let there: Vec<_> = names.iter().filter(|n| n.there).collect();
+        (!there.is_empty()).then(|| there[rng.index(there.len())].text.clone())
+    }
+
     /// Nobody is there any more, for good.
     pub fn gone(&self, machine: &str) {
         let address = format!("{machine}:{CLIENT}");
@@ -110,6 +120,11 @@ impl Known {
     /// Clients begin nothing more.
     pub fn end(&self) {
         *self.over.lock() = true;
+    }
+
+    /// No call is under way any more.
+    pub fn is_quiet(&self) -> bool {
+        *self.at_work.lock() == 0
     }
 
     fn is_over(&self) -> bool {
@@ -143,11 +158,13 @@ pub struct Worker {
 impl Worker {
     /// Until the end.
     pub async fn work(&mut self) {
+        *self.known.at_work.lock() += 1;
         while !self.known.is_over() {
             self.act().await;
             let pause = self.rng.between(2, 60);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
+        *self.known.at_work.lock() -= 1;
     }
 
     /// Reads everything back: what every name is and holds, until each answer is definite. Names that had none in
