@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use super::error::Reject;
 use super::headers;
 use super::paths::decode;
+use crate::mutant::{self, Mutant};
 
 /// So often a request is sent on.
 pub(crate) const MAX_HOPS: u8 = 3;
@@ -61,6 +62,12 @@ impl Arrived {
 }
 
 impl Hop {
+    /// The hop after this one, from a node whose view holds `index`; `None`: there were enough.
+    pub(crate) fn onward(self, index: u64) -> Option<Self> {
+        let hops = if mutant::on(Mutant::HopsNotCounted) { 1 } else { self.hops.checked_add(1)? };
+        (hops <= MAX_HOPS).then_some(Self { index: index.max(self.index), hops })
+    }
+
     /// As it is sent.
     pub(crate) fn value(self) -> HeaderValue {
         HeaderValue::try_from(self.text()).expect("digits and a point are valid in a header")

@@ -4,8 +4,12 @@
 
 pub mod bucket;
 pub mod disk;
+pub mod farm;
 pub mod http;
+pub mod invariants;
+pub mod linear;
 pub mod machine;
+pub mod ops;
 pub mod place;
 pub mod run;
 pub mod schedule;
