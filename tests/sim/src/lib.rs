@@ -4,4 +4,6 @@
 
 pub mod invariants;
 pub mod linear;
+pub mod mutants;
 pub mod trace;
+pub mod walk;
