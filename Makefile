@@ -7,10 +7,10 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup setup-tests run test check fix unit model e2e crash conformance s3 soak bench figures
+.PHONY: help setup setup-tests up down run cluster test check fix unit model e2e crash conformance conformance-all faults s3 soak bench figures
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install what is missing (as root), or say what to install
 	@.ci/setup
@@ -18,12 +18,23 @@ setup: ## Install what is missing (as root), or say what to install
 setup-tests:
 	@.ci/setup tests
 
+up: setup ## Kubernetes on this machine with the operator and a cluster; CONTEXT=… REGISTRY=… takes a cluster of yours
+	@[ -n "$(CONTEXT)" ] || SAY_AS=up tests/cluster/bed up
+	@SAY_AS=up CONTEXT="$(CONTEXT)" REGISTRY="$(REGISTRY)" tests/cluster/bed weir
+
+down: ## Remove every trace of `make up` from this machine
+	@SAY_AS=down tests/cluster/bed down
+
 run: setup ## Build and start a node on defaults; ARGS="--slots 2" passes flags
 	@cargo build --locked --release --package weir
 	@exec "$(CARGO_TARGET_DIR)/release/weir" serve $(ARGS)
 
+cluster: setup ## Build and start three nodes on this machine: `weir dev up`; ARGS="--nodes 5 --fresh" passes flags
+	@cargo build --locked --release --package weir
+	@exec "$(CARGO_TARGET_DIR)/release/weir" dev up $(ARGS)
+
 test: setup-tests ## The gate: everything that must hold, in under 15 minutes
-	@.ci/gate format lints policy docs unit model e2e crash conformance s3
+	@.ci/gate format lints policy docs unit model e2e crash faults conformance s3
 
 check: setup ## What needs no test run: format, lints, dependency policy, docs. Never writes
 	@.ci/gate format lints policy docs
@@ -44,16 +55,23 @@ e2e: setup ## Real nodes: the protocol, bad input, operations
 crash: setup ## Real nodes, killed at every step, and their files damaged
 	@.ci/gate crash
 
+faults: setup ## Clusters of real nodes: killed, hung, cut off, doubled, robbed of their disk
+	@.ci/gate faults
+
 conformance: setup-tests ## Others' clients: the protocol's public suite, its TypeScript client, the README's tour
 	@.ci/gate conformance
+
+conformance-all: setup-tests ## The same, and the suite through a node that owns nothing on both versions of Node in both modes
+	@.ci/gate conformance conformance_long
 
 s3: setup-tests ## The store's tests and crashes over a real S3 server behind a bad network
 	@.ci/gate s3
 
-soak: setup ## The crash suite, ten times as long as in the gate
+soak: setup ## The crash suite, ten times as long as in the gate, and all that is done to clusters; writes docs/reliability.md
 	@WEIR_CRASH_ROUNDS=$${WEIR_CRASH_ROUNDS:-2000} .ci/gate crash
+	@.ci/soak
 
-bench: setup ## Beside the official server: about 5 minutes; writes docs/benchmarks.md. ARGS="--only SSE" runs a part
+bench: setup ## Beside the official server, and a cluster of three: about 7 minutes; writes docs/benchmarks.md. ARGS="--only SSE" runs a part
 	@.ci/bench $(ARGS)
 
 figures: setup ## Figures of parts: a million streams in the state, idle streams, live readers, segments, lock or task. Asserts only memory

@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use weir_api::Nonce;
 
+#[cfg(feature = "simulation")]
+use crate::simulation::machine;
+
 /// A handle on time. Clones share one offset.
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
@@ -40,13 +43,19 @@ impl Clock {
     #[allow(clippy::disallowed_methods, reason = "this is the door")]
     pub fn wall_ms(&self) -> u64 {
         let now =
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let now = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+            || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        #[cfg(feature = "simulation")]
+        let now = || machine().map_or_else(now, |machine| Duration::from_millis(machine.wall_ms()));
+        let now = i64::try_from(now().as_millis()).unwrap_or(i64::MAX);
         u64::try_from(now.saturating_add(self.wall_offset_ms.load(Ordering::Relaxed))).unwrap_or(0)
     }
 
     /// Time since boot, suspension included: what leases are measured on.
     pub fn since_boot(&self) -> Duration {
+        #[cfg(feature = "simulation")]
+        if let Some(machine) = machine() {
+            return machine.since_boot();
+        }
         let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let secs = u64::try_from(t.tv_sec).unwrap_or(0);
         let nanos = u32::try_from(t.tv_nsec).unwrap_or(0);
@@ -76,11 +85,19 @@ pub fn random_u64() -> u64 {
 
 #[allow(clippy::disallowed_methods, reason = "this is the door")]
 fn fill(bytes: &mut [u8]) {
+    #[cfg(feature = "simulation")]
+    if let Some(machine) = machine() {
+        return machine.random(bytes);
+    }
     getrandom::fill(bytes).expect("the kernel's random source works once the system is up");
 }
 
 /// The kernel's boot id, if this system tells one.
 pub fn boot_id() -> Option<Nonce> {
+    #[cfg(feature = "simulation")]
+    if let Some(machine) = machine() {
+        return Some(machine.boot_id());
+    }
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     text.trim().replace('-', "").parse().ok()
 }

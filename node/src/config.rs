@@ -25,6 +25,9 @@ pub use sources::{Origin, SettingArgs};
 
 use sources::Sources;
 
+/// The setting by which `weir dev up` tells its children whose they are.
+pub(crate) const PARENT: &str = "parent-pid";
+
 /// Why there is no configuration. Each says what to change; none is worth a retry.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ConfigError {
@@ -157,6 +160,8 @@ pub struct ServeConfig {
     pub clock_offset_ms: i64,
     /// Test switch: metadata log after which a snapshot is cut. Bytes.
     pub snapshot_log_bytes: u64,
+    /// Be killed with this process.
+    pub parent: Option<u32>,
 }
 
 impl ServeConfig {
@@ -287,6 +292,7 @@ fn typed(s: &Sources, s3: S3Env) -> Result<ServeConfig, ConfigError> {
         clock_offset_ms: s
             .value("test-clock-offset-ms", |t| t.parse().map_err(|_e| "a whole number".into()))?,
         snapshot_log_bytes: s.value("test-snapshot-log-bytes", |t| units::size(t, "1KiB", "1GiB"))?,
+        parent: s.optional(PARENT, |t| units::count(t, 1, u64::from(u32::MAX)).map(narrow))?,
     })
 }
 

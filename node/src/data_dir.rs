@@ -5,7 +5,6 @@
 //! file that does not verify stops the start. A founding directory is provisional until its own uid was read back from
 //! the bucket. Used by `run` alone.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use weir_api::{ClusterUid, NodeId, Nonce, RaftId};
 
 use crate::clock;
+use crate::files::{self, File, Lock};
 
 const VERSION: u32 = 1;
 const IDENTITY: &str = "identity.json";
@@ -74,24 +74,18 @@ struct Envelope {
 pub struct DataDir {
     path: PathBuf,
     /// Holds the lock while it lives.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl DataDir {
     /// Makes the directory if need be, and locks it.
     pub fn open(path: &Path) -> Result<Self, DataDirError> {
-        std::fs::create_dir_all(path).map_err(|e| io_error(path, e))?;
+        files::create_dir_all(path).map_err(|e| io_error(path, e))?;
         let lock_path = path.join("lock");
-        let lock = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock_path)
-            .map_err(|e| io_error(&lock_path, e))?;
-        match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(DataDirError::InUse(path.to_owned())),
-            Err(e) => Err(io_error(&lock_path, e.into())),
+        match files::lock(&lock_path) {
+            Ok(Some(lock)) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Ok(None) => Err(DataDirError::InUse(path.to_owned())),
+            Err(e) => Err(io_error(&lock_path, e)),
         }
     }
 
@@ -103,7 +97,7 @@ impl DataDir {
     /// Whose it is; `None` for a new one.
     pub fn identity(&self) -> Result<Option<DirIdentity>, DataDirError> {
         let path = self.path.join(IDENTITY);
-        let text = match std::fs::read_to_string(&path) {
+        let text = match files::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
@@ -122,7 +116,7 @@ impl DataDir {
     /// The nonce under which this directory asks for a raft id: the same until it has one.
     pub fn joining_nonce(&self) -> Result<Nonce, DataDirError> {
         let path = self.path.join(JOINING);
-        match std::fs::read_to_string(&path) {
+        match files::read_to_string(&path) {
             // One that does not parse was never used: it is written before it is.
             Ok(text) => {
                 if let Ok(nonce) = text.trim().parse() {
@@ -140,9 +134,9 @@ impl DataDir {
     /// Joining is over: the next one, if there ever is one, is another.
     pub fn joined(&self) -> Result<(), DataDirError> {
         let path = self.path.join(JOINING);
-        match std::fs::remove_file(&path) {
+        match files::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error(&path, e)),
-            _ => File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(|e| io_error(&self.path, e)),
+            _ => files::sync_dir(&self.path).map_err(|e| io_error(&self.path, e)),
         }
     }
 
@@ -154,21 +148,21 @@ impl DataDir {
         let log = self.path.join("metadata");
         let mut aside = self.path.join(format!("metadata.left-{raft_id}"));
         let mut n = 1;
-        while aside.exists() {
+        while files::exists(&aside) {
             n += 1;
             aside = self.path.join(format!("metadata.left-{raft_id}.{n}"));
         }
         // The log first: a directory with an identity and no log is known for what it is, the reverse is not.
-        let moved = log.exists();
+        let moved = files::exists(&log);
         if moved {
-            std::fs::rename(&log, &aside).map_err(|e| io_error(&log, e))?;
-            File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(|e| io_error(&self.path, e))?;
+            files::rename(&log, &aside).map_err(|e| io_error(&log, e))?;
+            files::sync_dir(&self.path).map_err(|e| io_error(&self.path, e))?;
         }
-        match std::fs::remove_file(&identity) {
+        match files::remove_file(&identity) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(io_error(&identity, e)),
             _ => {}
         }
-        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(|e| io_error(&self.path, e))?;
+        files::sync_dir(&self.path).map_err(|e| io_error(&self.path, e))?;
         Ok(moved.then_some(aside))
     }
 
@@ -177,11 +171,11 @@ impl DataDir {
         let path = self.path.join(name);
         let temporary = self.path.join(format!("{name}.tmp"));
         let write = || {
-            let mut file = File::create(&temporary)?;
-            file.write_all(content)?;
+            let file = File::create(&temporary)?;
+            (&file).write_all(content)?;
             file.sync_all()?;
-            std::fs::rename(&temporary, &path)?;
-            File::open(&self.path)?.sync_all()
+            files::rename(&temporary, &path)?;
+            files::sync_dir(&self.path)
         };
         write().map_err(|e| io_error(&path, e))
     }
@@ -193,7 +187,7 @@ impl DataDir {
 
     /// Whether there is a metadata log with something in it.
     pub fn has_metadata_log(&self) -> bool {
-        std::fs::metadata(self.metadata_log()).is_ok_and(|m| m.len() > 0)
+        File::open(&self.metadata_log()).and_then(|log| log.len()).is_ok_and(|length| length > 0)
     }
 }
 

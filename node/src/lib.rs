@@ -4,14 +4,15 @@
 //!
 //! ```text
 //! main → cli → {client, run} → {http, admin} → {routing, streams, session} → storage → metadata → peers
-//!      → {clock, net, tasks, weir_api}
+//!      → {clock, net, tasks, files, weir_api}
 //! ```
 //!
 //! `client` needs only names of streams and the doors, `bench` only the doors. `founding`, `joining`, `data_dir` and
-//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point. `mutant` and `witness` are for simulations. `tokens` is read by `admin`
+//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point. `format` is
+//! below all that writes; `mutant` and `witness` are for simulations. `tokens` is read by `admin`
 //! and `peers`.
-//! `config` is the only reader of flags, environment and file; `clock`, `net` and `tasks` are the only doors to time,
-//! randomness, sockets and tasks; `metadata/raft` is the only importer of openraft, `storage` of object_store.
+//! `config` is the only reader of flags, environment and file; `clock`, `net`, `tasks` and `files` are the only doors to
+//! time, randomness, sockets, tasks and the data directory; `metadata/raft` is the only importer of openraft, `storage` of object_store.
 
 pub mod admin;
 pub mod bench;
@@ -21,6 +22,8 @@ pub mod clock;
 pub mod config;
 pub mod data_dir;
 pub mod fault;
+pub mod files;
+pub mod format;
 pub mod founding;
 pub mod http;
 pub mod joining;
@@ -33,6 +36,8 @@ pub mod readiness;
 pub mod routing;
 pub mod run;
 pub mod session;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod storage;
 pub mod streams;
 pub mod tasks;

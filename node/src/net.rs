@@ -1,6 +1,6 @@
 //! The only maker of sockets.
 //!
-//! Invariant: nothing else binds or connects, so that a simulated network replaces this file alone. Called by `run`
+//! Invariant: nothing else binds or connects, so that a simulated network takes its place here alone. Called by `run`
 //! (listeners) and by the peer and forwarding clients.
 
 use std::io;
@@ -8,7 +8,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::TcpSocket;
+#[cfg(not(feature = "simulation"))]
 pub use tokio::net::{TcpListener, TcpStream};
+
+#[cfg(feature = "simulation")]
+pub use crate::simulation::sockets::{TcpListener, TcpStream};
 
 /// Raises this process's limit on open files as far as the system lets it, and says what it is then.
 pub fn raise_descriptor_limit() -> u64 {
@@ -29,14 +33,19 @@ pub fn raise_descriptor_limit() -> u64 {
 #[allow(clippy::disallowed_methods, reason = "this is the door")]
 pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let at = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {address}: {e}"));
-    listen(address).map_err(at)
+    #[cfg(feature = "simulation")]
+    if let Some(machine) = crate::simulation::machine() {
+        return machine.bind(address).await.map(TcpListener::Simulated).map_err(at);
+    }
+    #[allow(clippy::useless_conversion, reason = "simulated machines have sockets of their own")]
+    listen(address).map(Into::into).map_err(at)
 }
 
 /// As many clients may wait to be accepted as the system allows: thousands of readers come back at once when a node
 /// is back, and what the queue does not hold is tried again only after seconds.
 const WAITING: u32 = 1 << 16;
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -48,7 +57,14 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 pub async fn connect(address: &str, deadline: Duration) -> io::Result<TcpStream> {
     let late =
         |_e| io::Error::new(io::ErrorKind::TimedOut, format!("no connection to {address} in {deadline:?}"));
-    let stream = tokio::time::timeout(deadline, TcpStream::connect(address)).await.map_err(late)??;
+    #[cfg(feature = "simulation")]
+    if let Some(machine) = crate::simulation::machine() {
+        let made = tokio::time::timeout(deadline, machine.connect(address)).await.map_err(late)?;
+        return made.map(TcpStream::Simulated);
+    }
+    let connecting = tokio::net::TcpStream::connect(address);
+    let stream = tokio::time::timeout(deadline, connecting).await.map_err(late)??;
     stream.set_nodelay(true)?;
-    Ok(stream)
+    #[allow(clippy::useless_conversion, reason = "simulated machines have sockets of their own")]
+    Ok(stream.into())
 }

@@ -147,10 +147,18 @@ pub async fn serve(config: ServeConfig) -> Result<(), RunError> {
             _ = interrupt.recv() => "SIGINT",
         }
     };
-    let grace = config.shutdown_grace;
     let clock = Clock::with_wall_offset_ms(config.clock_offset_ms);
+    serve_until(asked, config, Doors { clock, store: None }).await
+}
+
+/// Serves until `asked`, which says what it was that asked.
+pub async fn serve_until(
+    asked: impl Future<Output = &'static str>,
+    config: ServeConfig,
+    doors: Doors,
+) -> Result<(), RunError> {
+    let grace = config.shutdown_grace;
     let tasks = Tasks::default();
-    let doors = Doors { clock, store: None };
     tokio::pin!(asked);
     let starting = Node::start(config, doors, tasks.clone());
     let node = tokio::select! {

@@ -34,7 +34,7 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        drop(self.tracker.spawn(task));
+        drop(self.tracker.spawn(here(task)));
     }
 
     /// Runs `task` for the node's life: if it ends, by error or panic, before the node stops, the node fails.
@@ -44,8 +44,8 @@ impl Tasks {
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
         let this = self.clone();
-        let inner = self.tracker.spawn(task);
-        drop(self.tracker.spawn(async move {
+        let inner = self.tracker.spawn(here(task));
+        drop(self.tracker.spawn(here(async move {
             let why = match inner.await {
                 Ok(Ok(())) if this.stop.is_cancelled() => return,
                 Ok(Ok(())) => anyhow::anyhow!("it ended"),
@@ -53,16 +53,21 @@ impl Tasks {
                 Err(e) => e.into(),
             };
             this.fail_with(why.context(format!("task {name}")));
-        }));
+        })));
     }
 
     /// Runs blocking `work` (file IO) outside the runtime's own threads and waits for it; shutdown waits too, even if
-    /// the caller has gone. The error means that `work` panicked.
+    /// the caller has gone. The error means that `work` panicked. On a simulated machine it is done at once.
     pub async fn blocking<T, F>(&self, work: F) -> Result<T, JoinError>
     where
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
+        #[cfg(feature = "simulation")]
+        if crate::simulation::machine().is_some() {
+            tokio::task::yield_now().await;
+            return Ok(work());
+        }
         self.tracker.spawn_blocking(work).await
     }
 
@@ -132,6 +137,27 @@ impl Tasks {
             tracing::warn!(?grace, tasks = self.tracker.len(), "tasks did not stop in time");
         }
     }
+}
+
+/// Lets other tasks have a turn, for whoever waits by taking turns until it is late enough. On a simulated machine time
+/// passes only while everybody waits, so that some does here.
+pub async fn turn() {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::machine().is_some() {
+        return tokio::time::sleep(std::time::Duration::from_micros(100)).await;
+    }
+    tokio::task::yield_now().await;
+}
+
+/// The task as it is spawned: on the machine of whoever spawns it, where machines are simulated.
+#[cfg(feature = "simulation")]
+fn here<F: Future>(task: F) -> crate::simulation::On<F> {
+    crate::simulation::On::here(task)
+}
+
+#[cfg(not(feature = "simulation"))]
+fn here<F>(task: F) -> F {
+    task
 }
 
 struct FailOnPanic {

@@ -48,7 +48,7 @@ struct Test {
 /// Runs `file` of this folder on Node `major` against the node at `address`.
 pub(crate) async fn run(major: u32, file: &str, address: &str) -> Result<Report> {
     let modules = modules()?;
-    let node = node(&modules, major).await?;
+    let node = binary(major).await?;
     let scratch = Scratch::new();
     let root = scratch.path("root");
     fs::create_dir(&root)?;
@@ -115,7 +115,8 @@ fn modules() -> Result<PathBuf> {
 }
 
 /// The Node of that version, of this machine's kind.
-async fn node(modules: &Path, major: u32) -> Result<PathBuf> {
+pub(crate) async fn binary(major: u32) -> Result<PathBuf> {
+    let modules = modules()?;
     let kind = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
     let binary = modules.join(format!("node{major}-{kind}/bin/node"));
     let version = tokio::process::Command::new(&binary).arg("--version").output().await;

@@ -8,16 +8,21 @@
     reason = "test code stands outside of the node's doors to time, sockets and tasks"
 )]
 
+mod calm;
 mod cli;
 mod cluster;
+mod dev;
 mod disk;
 mod expiry;
 mod identity;
 mod idle;
+mod instant;
 mod limits;
 mod live;
 mod metrics;
+mod moves;
 mod outage;
+mod placement;
 mod protocol;
 mod routing;
 mod s3;

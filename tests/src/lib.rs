@@ -4,7 +4,8 @@
 //! failure prints; and the judge ([`checker`]) knows only what clients saw ([`history`]), never a node's inside.
 //!
 //! ```text
-//! e2e, crash → rounds → load → recorded → {client, history} ; checker → {history, record} ; node, s3, files, raw, cli, front
+//! e2e, crash, faults → rounds → load → recorded → {client, history} ; checker → {history, record}
+//! {cluster, doors} → node, s3, wal, files, raw, cli, front, gate
 //! ```
 
 #![allow(
@@ -18,11 +19,15 @@
 pub mod checker;
 pub mod cli;
 pub mod client;
+pub mod cluster;
+pub mod doors;
 pub mod files;
 pub mod front;
+pub mod gate;
 pub mod history;
 pub mod live;
 pub mod load;
+pub mod meaning;
 pub mod node;
 pub mod raw;
 pub mod record;
@@ -31,3 +36,4 @@ pub mod rng;
 pub mod rounds;
 pub mod s3;
 pub mod wait;
+pub mod wal;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use bytes::Bytes;
 use http::Method;
-use serde_json::value::RawValue;
 
 use crate::client::{Answer, Client, Failure, path};
-use crate::history::{Action, History, Outcome, Pending, Reading, Refusal, Stamp};
-use crate::record::{Content, Record};
+use crate::history::{Action, History, Outcome, Pending, Stamp};
+use crate::meaning;
+pub use crate::meaning::From;
+use crate::record::Record;
 
 /// A stream as its users know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,8 @@ pub struct Name {
 }
 
 impl Name {
-    fn content_type(&self) -> &'static str {
+    /// Of what is appended to it.
+    pub fn content_type(&self) -> &'static str {
         if self.json { "application/json" } else { "application/octet-stream" }
     }
 }
@@ -31,22 +32,6 @@ pub struct Append {
     pub producer: Option<Stamp>,
     pub seq: Option<u64>,
     pub closes: bool,
-}
-
-/// Where a reading begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
-    At(u64),
-    Now,
-}
-
-impl From {
-    fn text(self) -> String {
-        match self {
-            Self::At(offset) => format!("{offset:020}"),
-            Self::Now => "now".to_owned(),
-        }
-    }
 }
 
 /// A client that writes down what it does.
@@ -66,14 +51,7 @@ impl Recorded {
         }
         let body = first.map_or(Bytes::new(), |r| r.body(name.json));
         let answer = self.client.send(Method::PUT, &path(&name.text), &headers, body).await;
-        self.finish(pending, answer, |a| match a.status {
-            200 | 201 => Some(Outcome::Created {
-                new: a.status == 201,
-                next: a.next()?,
-                closed: a.flag("stream-closed"),
-            }),
-            _ => None,
-        })
+        self.finish(pending, answer, meaning::created)
     }
 
     /// POST.
@@ -97,38 +75,21 @@ impl Recorded {
         let body = record.map_or(Bytes::new(), |r| r.body(name.json));
         let answer = self.client.send(Method::POST, &path(&name.text), &headers, body).await;
         let stamped = producer.is_some();
-        self.finish(pending, answer, |a| {
-            let closed = a.flag("stream-closed");
-            match a.status {
-                200 => Some(Outcome::Appended { duplicate: false, next: a.next()?, closed }),
-                204 if !stamped => Some(Outcome::Appended { duplicate: false, next: a.next()?, closed }),
-                // A producer's close without content is 204 both times: which it was, the answer does not say.
-                204 => Some(Outcome::Appended { duplicate: true, next: a.next().unwrap_or(0), closed }),
-                409 if a.header("producer-expected-seq").is_some() => {
-                    Some(Outcome::Refused(Refusal::Producer))
-                }
-                403 | 400 if stamped => Some(Outcome::Refused(Refusal::Producer)),
-                409 if !closed && !stamped => Some(Outcome::Refused(Refusal::SeqConflict)),
-                _ => None,
-            }
-        })
+        self.finish(pending, answer, |a| meaning::appended(a, stamped))
     }
 
     /// DELETE.
     pub async fn delete(&self, name: &Name) -> Outcome {
         let pending = self.history.begin(&name.text, name.json, Action::Delete);
         let answer = self.client.send(Method::DELETE, &path(&name.text), &[], Bytes::new()).await;
-        self.finish(pending, answer, |a| (a.status == 204).then_some(Outcome::Deleted))
+        self.finish(pending, answer, meaning::deleted)
     }
 
     /// HEAD.
     pub async fn head(&self, name: &Name) -> Outcome {
         let pending = self.history.begin(&name.text, name.json, Action::Head);
         let answer = self.client.send(Method::HEAD, &path(&name.text), &[], Bytes::new()).await;
-        self.finish(pending, answer, |a| {
-            let closed = a.flag("stream-closed");
-            (a.status == 200).then_some(Outcome::Found { next: a.next()?, closed })
-        })
+        self.finish(pending, answer, meaning::found)
     }
 
     /// One catch-up GET.
@@ -145,10 +106,7 @@ impl Recorded {
         let pending = self.history.begin(&name.text, name.json, Action::Read);
         let target = format!("{}?offset={}{live}", path(&name.text), from.text());
         let answer = self.client.send(Method::GET, &target, &[], Bytes::new()).await;
-        self.finish(pending, answer, |a| match a.status {
-            200 | 204 => reading(name.json, from, a).map(Outcome::Read),
-            _ => None,
-        })
+        self.finish(pending, answer, |a| meaning::read(a, name.json, from))
     }
 
     fn finish(
@@ -157,12 +115,7 @@ impl Recorded {
         answer: Result<Answer, Failure>,
         success: impl Fn(&Answer) -> Option<Outcome>,
     ) -> Outcome {
-        let failure = match &answer {
-            Ok(a) => format!("{} {:?}", a.status, a.body.slice(..a.body.len().min(300))),
-            Err(e) => format!("{e:?}"),
-        };
-        let outcome = outcome(answer, success);
-        let why = (outcome == Outcome::Unknown).then_some(failure);
+        let (outcome, why) = meaning::of(&answer, success);
         self.history.end(pending, outcome.clone(), why);
         outcome
     }
@@ -179,52 +132,5 @@ impl Recorded {
                 _ => return outcome,
             }
         }
-    }
-}
-
-fn reading(json: bool, from: From, a: &Answer) -> Option<Reading> {
-    let next = a.next()?;
-    let content = content(json, a).expect("a 200 holds what its content type says");
-    let from = match from {
-        // From beyond the tail nothing is read, at the tail.
-        From::At(offset) if content.is_empty() => offset.min(next),
-        From::At(offset) => offset,
-        From::Now => next - content.len(),
-    };
-    let (up_to_date, closed) = (a.flag("stream-up-to-date"), a.flag("stream-closed"));
-    Some(Reading { from, content, next, up_to_date, closed })
-}
-
-fn content(json: bool, a: &Answer) -> Result<Content> {
-    if !json {
-        return Ok(Content::Bytes(a.body.clone()));
-    }
-    if a.status == 204 {
-        return Ok(Content::empty(true));
-    }
-    let elements: Vec<&RawValue> =
-        serde_json::from_slice(&a.body).with_context(|| format!("no JSON array: {:?}", a.body))?;
-    Ok(Content::Json(elements.into_iter().map(|e| e.get().into()).collect()))
-}
-
-/// What an exchange means: `success` reads the answers it knows, the rest is the same for every operation.
-fn outcome(answer: Result<Answer, Failure>, success: impl Fn(&Answer) -> Option<Outcome>) -> Outcome {
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(Failure::NotSent(_)) => return Outcome::Refused(Refusal::NotSent),
-        Err(Failure::Cut(_) | Failure::Late) => return Outcome::Unknown,
-    };
-    if let Some(outcome) = success(&answer) {
-        return outcome;
-    }
-    match answer.status {
-        404 | 410 => Outcome::Refused(Refusal::Missing),
-        409 if answer.flag("stream-closed") => {
-            Outcome::Refused(Refusal::Closed { next: answer.next().unwrap_or(0) })
-        }
-        200..=299 => panic!("no such answer is in the protocol: {answer:?}"),
-        503 | 429 => Outcome::Refused(Refusal::Unavailable),
-        status @ (300..=499) => Outcome::Refused(Refusal::Other(status)),
-        _ => Outcome::Unknown,
     }
 }

@@ -248,6 +248,9 @@ pub struct StreamStatus {
     pub forks: u64,
     /// Runs of its records in segments.
     pub extents: u64,
+    /// Its transfer, while one is pending: it is still open at the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transfer: Option<TransferStatus>,
 }
 
 /// Who has a stream.

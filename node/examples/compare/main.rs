@@ -1,11 +1,12 @@
 //! This server beside the official one, load by load, on this machine: `make bench`.
 //!
 //! Each load runs in rounds, and in each round on both servers one after the other, each started on a fresh directory of
-//! the same disk; the table shows each server's median round. Writes the generated part of `docs/benchmarks.md` and two
+//! the same disk; the table shows each server's median round. Then a cluster of three of ours. Writes the generated part of `docs/benchmarks.md` and two
 //! pictures beside it; asserts nothing.
 
 #![allow(clippy::print_stdout, reason = "a measurement for people")]
 
+mod cluster;
 mod loads;
 mod machine;
 mod page;
@@ -18,19 +19,23 @@ use anyhow::{Context, Result, bail};
 use loads::{LOADS, Measured};
 use servers::Side;
 
-const USAGE: &str = "compare --ours WEIR --theirs DURABLE-STREAMS-SERVER --dir SCRATCH [--rounds N] [--only TEXT] [--out PAGE.md]";
+const USAGE: &str = "compare --ours WEIR --theirs DURABLE-STREAMS-SERVER --dir SCRATCH [--apply APPLY_SCALE] [--rounds N] [--only TEXT] [--out PAGE.md]";
+
+/// What `--only` calls the part of the cluster.
+const CLUSTER: &str = "cluster of three";
 
 struct Args {
     ours: PathBuf,
     theirs: PathBuf,
     dir: PathBuf,
+    apply: Option<PathBuf>,
     rounds: usize,
     only: Option<String>,
     out: Option<PathBuf>,
 }
 
 fn args() -> Result<Args> {
-    let (mut ours, mut theirs, mut dir, mut only, mut out) = (None, None, None, None, None);
+    let (mut ours, mut theirs, mut dir, mut apply, mut only, mut out) = (None, None, None, None, None, None);
     let mut rounds = 3;
     let mut words = std::env::args().skip(1);
     while let Some(flag) = words.next() {
@@ -39,6 +44,7 @@ fn args() -> Result<Args> {
             "--ours" => ours = Some(PathBuf::from(value)),
             "--theirs" => theirs = Some(PathBuf::from(value)),
             "--dir" => dir = Some(PathBuf::from(value)),
+            "--apply" => apply = Some(PathBuf::from(value)),
             "--rounds" => rounds = value.parse().context("--rounds is a number")?,
             "--only" => only = Some(value),
             "--out" => out = Some(PathBuf::from(value)),
@@ -47,7 +53,7 @@ fn args() -> Result<Args> {
     }
     let needed = |path: Option<PathBuf>| path.with_context(|| format!("usage: {USAGE}"));
     let rounds = rounds.max(1);
-    Ok(Args { ours: needed(ours)?, theirs: needed(theirs)?, dir: needed(dir)?, rounds, only, out })
+    Ok(Args { ours: needed(ours)?, theirs: needed(theirs)?, dir: needed(dir)?, apply, rounds, only, out })
 }
 
 fn main() -> Result<()> {
@@ -86,6 +92,10 @@ async fn run(args: &Args) -> Result<()> {
             }
         }
         page.add(load, rounds, refused);
+    }
+    if args.only.as_ref().is_none_or(|text| CLUSTER.contains(text.as_str())) {
+        page.cluster =
+            Some(cluster::figures(&args.ours, args.apply.as_deref(), &args.dir, args.rounds).await?);
     }
     let text = page.generated();
     println!("\n{text}");

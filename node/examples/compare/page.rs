@@ -25,11 +25,13 @@ pub(crate) struct Page {
     machine: String,
     rounds: usize,
     rows: Vec<Row>,
+    /// The part about the cluster, if it was measured.
+    pub(crate) cluster: Option<String>,
 }
 
 impl Page {
     pub(crate) fn new(machine: String, rounds: usize) -> Self {
-        Self { machine, rounds, rows: Vec::new() }
+        Self { machine, rounds, rows: Vec::new(), cluster: None }
     }
 
     pub(crate) fn machine(&self) -> &str {
@@ -85,6 +87,10 @@ impl Page {
                     .map_or("–".to_owned(), |m| format!("{:.1} µs each, {:.0} MiB", m.cpu_us, m.memory))
             };
             line(&format!("| {} | {} | {} |", load.name, cell(theirs), cell(ours)));
+        }
+        if let Some(cluster) = &self.cluster {
+            line("");
+            line(cluster.trim_end());
         }
         out
     }
@@ -231,7 +237,7 @@ fn judged(goal: Goal, theirs: &Measured, ours: &Measured) -> [String; 5] {
     }
 }
 
-fn thousands(n: f64) -> String {
+pub(crate) fn thousands(n: f64) -> String {
     let digits = format!("{n:.0}");
     let mut out = String::new();
     for (at, digit) in digits.char_indices() {

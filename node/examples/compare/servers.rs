@@ -156,12 +156,7 @@ impl Server {
 
     /// Processor time so far.
     pub(crate) fn cpu(&self) -> Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.process.id()))?;
-        let fields = stat.rsplit_once(')').context("a line of /proc")?.1;
-        let mut fields = fields.split_whitespace().skip(11);
-        let mut ticks = || fields.next().and_then(|t| t.parse::<u64>().ok()).context("ticks");
-        // A tick is a hundredth of a second on every Linux that matters here.
-        Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
+        cpu(self.process.id())
     }
 
     /// Resident memory, bytes.
@@ -171,6 +166,16 @@ impl Server {
         let kib: u64 = line.split_whitespace().nth(1).context("a number")?.parse()?;
         Ok(kib * 1024)
     }
+}
+
+/// Processor time of a process so far.
+pub(crate) fn cpu(pid: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields = stat.rsplit_once(')').context("a line of /proc")?.1;
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut ticks = || fields.next().and_then(|t| t.parse::<u64>().ok()).context("ticks");
+    // A tick is a hundredth of a second on every Linux that matters here.
+    Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
 }
 
 impl Drop for Server {

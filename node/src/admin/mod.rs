@@ -6,6 +6,7 @@
 
 mod health;
 mod metrics;
+mod moves;
 mod nodes;
 mod problem;
 mod recovery;
@@ -23,7 +24,7 @@ use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use weir_api::admin::{ClusterStatus, NodeStatus, SetNode};
+use weir_api::admin::{ClusterStatus, NodeStatus, SetNode, TransferStream};
 use weir_api::{NodeId, Offset, RaftId, StreamId};
 
 use crate::config::{ConfigError, ServeConfig};
@@ -38,6 +39,7 @@ use crate::storage::skips::Skips;
 use crate::streams::Streams;
 use crate::tasks::Tasks;
 use crate::tokens::Tokens;
+use moves::Named;
 use problem::Error;
 use route::{Endpoint, route};
 
@@ -182,7 +184,12 @@ impl Admin {
                 | Endpoint::Nodes
                 | Endpoint::SetNode(_)
                 | Endpoint::Stream(_)
-                | Endpoint::SkipDamage,
+                | Endpoint::SkipDamage
+                | Endpoint::Drain(_)
+                | Endpoint::BeginDrain(_)
+                | Endpoint::CancelDrain(_)
+                | Endpoint::BeginTransfer
+                | Endpoint::AbortTransfer,
             )
             | Err(_) => false,
         };
@@ -212,6 +219,48 @@ impl Admin {
                 let body = json_body(&head.headers, body).await?;
                 Ok(problem::json(StatusCode::OK, &self.set_node(id, body).await?))
             }
+            Endpoint::Drain(id) => {
+                Ok(problem::json(StatusCode::OK, &moves::drain(&self.seen()?.state, &id)?))
+            }
+            Endpoint::BeginDrain(id) => self.set_draining(id, true).await,
+            Endpoint::CancelDrain(id) => self.set_draining(id, false).await,
+            Endpoint::BeginTransfer => self.begin_transfer(json_body(&head.headers, body).await?).await,
+            Endpoint::AbortTransfer => self.abort_transfer(json_body(&head.headers, body).await?).await,
+        }
+    }
+
+    async fn set_draining(&self, id: NodeId, draining: bool) -> Result<Response<Full<Bytes>>, Error> {
+        let command = moves::set_draining(id.clone(), draining);
+        self.propose(command, |refusal| moves::refused(&id, None, refusal)).await?;
+        let status = moves::drain(&self.seen()?.state, &id)?;
+        Ok(problem::json(moves::drain_code(&status), &status))
+    }
+
+    async fn begin_transfer(&self, body: TransferStream) -> Result<Response<Full<Bytes>>, Error> {
+        let Named { id, to } = moves::named(&self.seen()?.state, &body)?;
+        let command = Command::BeginTransfer { stream: id, to };
+        self.propose(command, |refusal| moves::refused(&body.to_node, Some(&body), refusal)).await?;
+        let status = moves::transfer(&self.seen()?.state, &body)?;
+        Ok(problem::json(moves::transfer_code(&status), &status))
+    }
+
+    async fn abort_transfer(&self, body: TransferStream) -> Result<Response<Full<Bytes>>, Error> {
+        let Named { id, to } = moves::pending(&self.seen()?.state, &body)?;
+        let command = Command::AbortTransfer { stream: id, to };
+        self.propose(command, |refusal| moves::refused(&body.to_node, Some(&body), refusal)).await?;
+        let status = moves::transfer(&self.seen()?.state, &body)?;
+        Ok(problem::json(StatusCode::OK, &status))
+    }
+
+    /// Proposes a command and waits until this node's view holds its effect.
+    async fn propose(&self, command: Command, refused: impl FnOnce(Refusal) -> Error) -> Result<(), Error> {
+        let propose = &self.sources()?.propose;
+        let proposed = tokio::time::timeout(PROPOSE_TIMEOUT, propose(command)).await;
+        match proposed.unwrap_or(Err(ProposeFailure::Unknown)) {
+            Ok(()) => Ok(()),
+            Err(ProposeFailure::Refused(refusal)) => Err(refused(refusal)),
+            Err(ProposeFailure::Unavailable(why)) => Err(Error::Unavailable(why)),
+            Err(ProposeFailure::Unknown) => Err(Error::OutcomeUnknown),
         }
     }
 
@@ -238,14 +287,8 @@ impl Admin {
 
     async fn set_node(&self, id: NodeId, body: SetNode) -> Result<NodeStatus, Error> {
         let command = nodes::set_slots(id.clone(), body)?;
-        let Sources { view, propose, .. } = self.sources()?;
-        let proposed = tokio::time::timeout(PROPOSE_TIMEOUT, propose(command)).await;
-        match proposed.unwrap_or(Err(ProposeFailure::Unknown)) {
-            Ok(()) => nodes::one(&view().state, &id).ok_or_else(|| Error::NoSuchNode(id.to_string())),
-            Err(ProposeFailure::Refused(refusal)) => Err(nodes::refused(&id, refusal)),
-            Err(ProposeFailure::Unavailable(why)) => Err(Error::Unavailable(why)),
-            Err(ProposeFailure::Unknown) => Err(Error::OutcomeUnknown),
-        }
+        self.propose(command, |refusal| nodes::refused(&id, refusal)).await?;
+        nodes::one(&self.seen()?.state, &id).ok_or_else(|| Error::NoSuchNode(id.to_string()))
     }
 }
 

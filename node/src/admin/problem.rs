@@ -45,6 +45,18 @@ pub(super) enum Error {
     NoSuchStream(String),
     #[error("generation {known} of this resource has set the slots already")]
     OlderGeneration { known: u64 },
+    #[error(
+        "node {0} has streams, and no other node could take them: none is alive, not draining and has slots; start another node or give one slots first"
+    )]
+    LastNode(String),
+    #[error("node {node} takes no streams: {why}; name one that is alive, not draining and has slots")]
+    NotEligible { node: String, why: String },
+    #[error("the stream is on its way to node {0} already; abort that first (DELETE), or wait for it")]
+    TransferPending(String),
+    #[error("no transfer of {stream:?} to node {node} is pending")]
+    NoSuchTransfer { stream: String, node: String },
+    #[error("session {0} has ended and is not recovered yet; wait for that")]
+    AwaitingRecovery(String),
     #[error("the cluster is not founded yet")]
     NotFounded,
     #[error("{0}")]
@@ -89,6 +101,11 @@ impl Error {
             Self::NoSuchNode(_) => (S::NOT_FOUND, "no-such-node", "No such node"),
             Self::NoSuchStream(_) => (S::NOT_FOUND, "no-such-stream", "No such stream"),
             Self::OlderGeneration { .. } => (S::CONFLICT, "older-generation", "Older generation"),
+            Self::LastNode(_) => (S::CONFLICT, "last-node", "Last node"),
+            Self::NotEligible { .. } => (S::CONFLICT, "not-eligible", "Node takes no streams"),
+            Self::TransferPending(_) => (S::CONFLICT, "transfer-pending", "Another transfer is pending"),
+            Self::NoSuchTransfer { .. } => (S::NOT_FOUND, "no-such-transfer", "No such transfer"),
+            Self::AwaitingRecovery(_) => (S::CONFLICT, "awaiting-recovery", "Awaiting recovery"),
             Self::NotFounded => (S::SERVICE_UNAVAILABLE, "not-founded", "Not founded"),
             Self::Unavailable(_) => (S::SERVICE_UNAVAILABLE, "unavailable", "Not possible now"),
             Self::OutcomeUnknown => (S::GATEWAY_TIMEOUT, "outcome-unknown", "Outcome unknown"),

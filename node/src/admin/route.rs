@@ -19,6 +19,11 @@ pub(super) enum Endpoint {
     /// The name as it stands in the path, percent-encoded.
     Stream(String),
     SkipDamage,
+    Drain(NodeId),
+    BeginDrain(NodeId),
+    CancelDrain(NodeId),
+    BeginTransfer,
+    AbortTransfer,
 }
 
 pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
@@ -36,7 +41,15 @@ pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
             Method::POST => Ok(Endpoint::SkipDamage),
             _ => Err(not_allowed(method, "POST")),
         },
+        "/admin/transfer" => match *method {
+            Method::POST => Ok(Endpoint::BeginTransfer),
+            Method::DELETE => Ok(Endpoint::AbortTransfer),
+            _ => Err(not_allowed(method, "POST, DELETE")),
+        },
         _ => {
+            if let Some(id) = of_node(path, "/drain") {
+                return drain(method, id);
+            }
             if let Some(id) =
                 path.strip_prefix("/admin/nodes/").filter(|id| !id.is_empty() && !id.contains('/'))
             {
@@ -54,6 +67,22 @@ pub(super) fn route(method: &Method, path: &str) -> Result<Endpoint, Error> {
             }
         }
     }
+}
+
+/// The id in `/admin/nodes/{id}` and what follows.
+fn of_node<'a>(path: &'a str, what: &str) -> Option<&'a str> {
+    let id = path.strip_prefix("/admin/nodes/")?.strip_suffix(what)?;
+    (!id.is_empty() && !id.contains('/')).then_some(id)
+}
+
+fn drain(method: &Method, id: &str) -> Result<Endpoint, Error> {
+    let endpoint = match *method {
+        Method::GET | Method::HEAD => Endpoint::Drain,
+        Method::POST => Endpoint::BeginDrain,
+        Method::DELETE => Endpoint::CancelDrain,
+        _ => return Err(not_allowed(method, "GET, HEAD, POST, DELETE")),
+    };
+    id.parse().map(endpoint).map_err(|e: weir_api::IdError| Error::BadNodeId(e.to_string()))
 }
 
 fn not_allowed(method: &Method, allowed: &'static str) -> Error {

@@ -7,6 +7,7 @@ use weir_api::StreamId;
 use weir_api::admin::{OwnershipState, OwnershipStatus, StreamStatus};
 
 use super::Tail;
+use super::moves;
 use super::problem::Error;
 use crate::metadata::command::Expiry;
 use crate::metadata::state::{Ownership, State, Stream};
@@ -42,6 +43,7 @@ pub(super) fn one(
         tombstone: stream.tombstone,
         forks: u64::from(stream.forks),
         extents: u64::try_from(stream.extents.len()).unwrap_or(u64::MAX),
+        transfer: moves::pending_of(state, id, stream),
     })
 }
 

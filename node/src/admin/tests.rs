@@ -15,6 +15,8 @@ use crate::metadata::state::{
 };
 use crate::storage::skips::Stop;
 
+mod moves;
+
 const TOKEN: &str = "a-token-of-some-length";
 
 fn session(node: &str, epoch: u64) -> Session {

@@ -4,9 +4,10 @@
 //! one socket, and the parser reads of an answer what the load needs. What a run reports it has counted itself, after
 //! the warm-up, on one clock. Called by `cli::bench` and by the comparison (`examples/compare`).
 //!
-//! One load a file (`append`, `read`, `tail`, `create`, `mixed`); `wire` is the HTTP client, `meter` counts, `content`
+//! One load a file (`append`, `read`, `tail`, `create`, `mixed`, `absent`); `wire` is the HTTP client, `meter` counts, `content`
 //! makes records that can be told apart, `verify` reads them back, `report` and `plot` show the outcome.
 
+pub mod absent;
 pub mod append;
 pub mod content;
 pub mod create;

@@ -15,7 +15,7 @@ use super::exit::CLIENT_CODES;
 use super::human::{self, Table};
 use super::info::shown;
 use super::stop::Stop;
-use super::{ExitCode, values};
+use super::{ExitCode, moves, values};
 use crate::streams::StreamName;
 
 pub(super) const HELP: &str = "\
@@ -26,6 +26,9 @@ Examples:
       Who has it, and how much of it is in segments
   weir admin slots node-0 2
       From now on twice the share of new streams; 0 takes none. Streams that are there stay
+  weir admin drain node-0 --wait
+      Its streams go to the others; it takes none until: weir admin drain node-0 --cancel
+  weir admin transfer notes node-1 --wait
   weir admin nodes --admin http://10.0.0.7:9090 --token-file /etc/weir/token";
 
 /// Ask and tell a node's admin listener
@@ -57,6 +60,10 @@ enum What {
         #[arg(value_name = "NAME", value_parser = values::name)]
         name: StreamName,
     },
+    #[command(after_help = CLIENT_CODES)]
+    Drain(moves::Drain),
+    #[command(after_help = CLIENT_CODES)]
+    Transfer(moves::Transfer),
     /// Set a node's weight
     #[command(after_help = CLIENT_CODES)]
     Slots {
@@ -81,25 +88,36 @@ pub(super) fn run(args: Admin) -> ExitCode {
                 let body = SetNode { slots: *slots, resource_uid: None, resource_generation: None };
                 client.set_node(node.as_str(), &body).await
             }
+            What::Drain(drain) => return said(drain.run(&client).await?, json),
+            What::Transfer(transfer) => return said(transfer.run(&client).await?, json),
         };
         let answer = answer.map_err(Stop::about_admin)?;
         if json {
-            let mut text = String::from_utf8_lossy(&answer).into_owned();
-            if !text.ends_with('\n') {
-                text.push('\n');
-            }
-            return shown(&text);
+            return said((answer, String::new()), json);
         }
         shown(&match what {
             What::Cluster => cluster(&parsed(&answer)?),
             What::Nodes => nodes(&parsed(&answer)?),
             What::Stream { .. } => stream(&parsed(&answer)?),
             What::Slots { .. } => slots(&parsed(&answer)?),
+            What::Drain(_) | What::Transfer(_) => return Ok(()),
         })
     })
 }
 
-fn parsed<T: DeserializeOwned>(answer: &Bytes) -> Result<T, Stop> {
+/// The server's answer as it is, or the text made of it.
+fn said((answer, text): moves::Told, json: bool) -> Result<(), Stop> {
+    if !json {
+        return shown(&text);
+    }
+    let mut text = String::from_utf8_lossy(&answer).into_owned();
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    shown(&text)
+}
+
+pub(super) fn parsed<T: DeserializeOwned>(answer: &Bytes) -> Result<T, Stop> {
     serde_json::from_slice(answer).map_err(|e| {
         Stop::new(ExitCode::Failure, format!("the server's answer is not as this version knows it: {e}"))
             .hint("see it as it is with --json")
@@ -209,6 +227,7 @@ fn stream(s: &StreamStatus) -> String {
         let ahead = amount(tail.0.saturating_sub(s.committed_offset.0));
         rows.push(("durable to", format!("{:020} ({ahead} in the WAL)", tail.0)));
     }
+    rows.extend(s.transfer.as_ref().map(|t| ("on its way to", t.to_node.to_string())));
     rows.push(("closed", human::yes(s.closed)));
     rows.extend(s.ttl_seconds.map(|t| ("time to live", format!("{t} s"))));
     rows.extend(s.expires_at_ms.map(|at| ("expires at", human::date(at))));

@@ -10,11 +10,13 @@ mod completions;
 mod config;
 mod connect;
 mod create;
+mod dev;
 mod exit;
 mod human;
 mod info;
 mod input;
 mod logging;
+mod moves;
 mod output;
 mod progress;
 mod read;
@@ -34,7 +36,7 @@ use clap::{Parser, Subcommand};
 pub use exit::ExitCode;
 
 use crate::config::SettingArgs;
-use crate::metadata::command::{FORMAT_MAX, FORMAT_MIN};
+use crate::format;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -59,6 +61,8 @@ Examples:
   weir append notes 'first ' 'second '
   weir read notes
   weir tail notes
+  weir dev up
+      A cluster of three on this machine, to play with
 
 `weir COMMAND --help` has more of them.";
 
@@ -106,6 +110,7 @@ enum Command {
     #[command(long_about = bench::ABOUT, after_help = format!("{}\n\n{}", bench::EXAMPLES, exit::EXIT_CODES))]
     Bench(bench::BenchArgs),
     Admin(admin::Admin),
+    Dev(Box<dev::Dev>),
     Completions(completions::Completions),
     /// Print the version and the format versions it reads
     Version,
@@ -141,11 +146,12 @@ fn run(command: Command) -> ExitCode {
         Command::Rm(args) => info::rm(args),
         Command::Fork(args) => create::fork(args),
         Command::Admin(args) => admin::run(args),
+        Command::Dev(args) => dev::run(*args),
         Command::Completions(args) => completions::run(&args),
         Command::Reference(args) => answer(&args.page()),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
-            answer(&format!("weir {version}\nformats {FORMAT_MIN} to {FORMAT_MAX}\n"))
+            answer(&format!("weir {version}\nformats {}\n", format::range()))
         }
     }
 }

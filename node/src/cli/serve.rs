@@ -15,6 +15,11 @@ pub(super) fn run(settings: &SettingArgs) -> ExitCode {
         Err(e) => return complain(&e.to_string(), ExitCode::Usage),
     };
     logging::start(&config.log);
+    if let Some(parent) = config.parent
+        && let Err(why) = die_with(parent)
+    {
+        return complain(&why, ExitCode::Failure);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weir").build() {
         Ok(r) => r,
         Err(e) => return complain(&format!("cannot start threads: {e}"), ExitCode::Failure),
@@ -26,6 +31,20 @@ pub(super) fn run(settings: &SettingArgs) -> ExitCode {
             tracing::error!(exit_code = code as u8, "{e:#}");
             code
         }
+    }
+}
+
+/// Lets the kernel kill this process when the one that started it is gone, however that ends: `weir dev up` leaves nothing
+/// behind. What is acknowledged survives that, as it survives everything.
+fn die_with(parent: u32) -> Result<(), String> {
+    let failed = |e: rustix::io::Errno| format!("cannot be made to end with process {parent}: {e}");
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(failed)?;
+    // It may have gone before it was watched.
+    let now = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
+    if now == Some(parent) {
+        Ok(())
+    } else {
+        Err(format!("process {parent} has gone, or did not start this one"))
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use weir_api::admin::SetNode;
+use weir_api::admin::{SetNode, TransferStream};
 
 use super::failure::Failure;
 use super::send::{Client, Repeat};
@@ -52,9 +52,18 @@ impl AdminClient {
     /// `POST /admin/nodes/{id}`: setting a weight twice is setting it.
     pub async fn set_node(&self, id: &str, body: &SetNode) -> Result<Bytes, Failure> {
         let text = serde_json::to_vec(body).map_err(|e| Failure::Nonsense(e.to_string()))?;
-        let id =
-            utf8_percent_encode(id, NON_ALPHANUMERIC).to_string().replace("%2D", "-").replace("%2E", ".");
-        self.ask(Method::POST, format!("/admin/nodes/{id}"), Some(text.into())).await
+        self.ask(Method::POST, format!("/admin/nodes/{}", path_segment(id)), Some(text.into())).await
+    }
+
+    /// `POST`, `GET` or `DELETE /admin/nodes/{id}/drain`: each may be sent again.
+    pub async fn drain(&self, method: Method, id: &str) -> Result<Bytes, Failure> {
+        self.ask(method, format!("/admin/nodes/{}/drain", path_segment(id)), None).await
+    }
+
+    /// `POST` or `DELETE /admin/transfer`. A second `DELETE` may find nothing to abort.
+    pub async fn transfer(&self, method: Method, body: &TransferStream) -> Result<Bytes, Failure> {
+        let text = serde_json::to_vec(body).map_err(|e| Failure::Nonsense(e.to_string()))?;
+        self.ask(method, "/admin/transfer".to_owned(), Some(text.into())).await
     }
 
     async fn ask(&self, method: Method, target: String, body: Option<Bytes>) -> Result<Bytes, Failure> {
@@ -69,4 +78,9 @@ impl AdminClient {
         let answer = self.client.send(ask).await?;
         answer.body.whole(ANSWER_MAX).await.map_err(Failure::Unavailable)
     }
+}
+
+/// A node id in a path.
+fn path_segment(id: &str) -> String {
+    utf8_percent_encode(id, NON_ALPHANUMERIC).to_string().replace("%2D", "-").replace("%2E", ".")
 }

@@ -183,4 +183,6 @@ pub(super) const SETTINGS: &[Setting] = &[
     row(TEST, "test-snapshot-log-bytes", "SIZE", Text, Is("16MiB"),
         "Metadata log after which a snapshot is cut, 1KiB to 1GiB"),
     row(TEST, "test-clock-offset-ms", "MS", Number, Is("0"), "Added to the wall clock"),
+    row(TEST, super::PARENT, "PID", Number, Unset("it runs on"),
+        "Be killed when this process, which must be the one that started this, is gone"),
 ];

@@ -162,6 +162,7 @@ fn every_wrong_value_names_flag_value_and_what_is_allowed() {
         ("log-format", &["yaml"], "text or json"),
         ("test-clock-offset-ms", &["x"], "a whole number"),
         ("test-snapshot-log-bytes", &["0", "x"], "1KiB to 1GiB"),
+        ("parent-pid", &["0", "-1", "x"], "1 to 4294967295"),
     ];
     for (name, values, allowed) in cases {
         for value in *values {

@@ -13,8 +13,14 @@ use weir_api::SessionId;
 
 use super::body::Body;
 use super::error::Reject;
+<<<<<<< HEAD
 use super::forward::{self, Address, Pool, PoolLimits, Source};
 use super::hop::{Arrived, MAX_HOPS};
+=======
+use super::forward::{self, Address, Owner, Pool, PoolLimits, Source};
+use super::hop::{Arrived, Hop, MAX_HOPS};
+use super::owners::Owners;
+>>>>>>> main
 use super::{App, Received, redirect};
 use crate::config::RoutingMode;
 use crate::metadata::Metadata;
@@ -32,6 +38,7 @@ pub struct Router {
     me: SessionId,
     mode: RoutingMode,
     pool: Pool,
+    owners: Owners,
 }
 
 impl Router {
@@ -43,7 +50,8 @@ impl Router {
         tasks: Tasks,
         limits: PoolLimits,
     ) -> Self {
-        Self { metadata, me, mode, pool: Pool::new(tasks, limits) }
+        let owners = Owners::new(metadata.clone(), tasks.clone());
+        Self { metadata, me, mode, pool: Pool::new(tasks, limits), owners }
     }
 
     /// Connections that requests are forwarded over.
@@ -115,7 +123,8 @@ pub(super) async fn send(
     let forwards =
         router.mode == RoutingMode::Forward || r.arrived.forwarded || (r.unmeasured && !r.headers.expects);
     if forwards && let Some(address) = Address::of(&onward.target.http_url) {
-        return Box::pin(forward::forward(r, &router.pool, &address, hop, source)).await;
+        let to = Owner { address, over: router.owners.over(&onward.target.session) };
+        return Box::pin(forward::forward(r, &router.pool, &to, hop, source)).await;
     }
     let response = redirect::answer(&onward.target.http_url, r.uri, hop)?;
     if let Source::Arriving(body) = source

@@ -46,6 +46,7 @@ use self::reads::{ReadAsk, Reads};
 use self::requests::Requests;
 use self::state::State;
 use crate::clock::Clock;
+use crate::format::Writing;
 use crate::peers::Peers;
 use crate::tasks::Tasks;
 
@@ -223,6 +224,10 @@ impl Metadata {
     pub async fn start(cfg: MetadataConfig, tasks: &Tasks, clock: &Clock) -> Result<Self, StartError> {
         let dir = cfg.dir.clone();
         let folder = |source| StartError::Folder { path: cfg.dir.clone(), source };
+        #[cfg(feature = "simulation")]
+        if let Some(backend) = raft::simulated_backend(&cfg.dir).map_err(folder)? {
+            return Self::start_on(cfg, backend, tasks, clock).await;
+        }
         let opened = tasks.blocking(move || raft::file_backend(&dir)).await;
         let backend = opened.map_err(std::io::Error::other).and_then(|b| b).map_err(folder)?;
         Self::start_on(cfg, backend, tasks, clock).await
@@ -308,6 +313,11 @@ impl Metadata {
     /// Looks at the view, under a lock that apply waits for: be short. Scans take a [`Self::snapshot`].
     pub fn read<T>(&self, f: impl FnOnce(&State) -> T) -> T {
         self.shared.log.read(f)
+    }
+
+    /// The format version to write in, as it changes.
+    pub fn writing(&self) -> Writing {
+        self.shared.log.writing()
     }
 
     /// The view as a value (cheap, whatever its size) and the index of the last entry in it.

@@ -24,7 +24,7 @@ use super::requests::{NoNumber, Requests};
 use super::{Leadership, ProposeError, codec};
 use crate::clock::Clock;
 use crate::peers::Peers;
-use crate::tasks::Tasks;
+use crate::tasks::{self, Tasks};
 
 /// An encoded command is at most this long.
 pub const COMMAND_MAX: usize = 256 << 10;
@@ -184,7 +184,7 @@ impl Proposer {
             if group.len() >= pace.commands || self.clock.monotonic() >= patience {
                 return Some(group);
             }
-            tokio::task::yield_now().await;
+            tasks::turn().await;
         }
     }
 
@@ -267,7 +267,7 @@ impl Proposer {
             }
             SubmitError::Stopped => Attempt::Stopped,
         };
-        let submitted = self.log.submit(codec::encode_batch(batch)).await.map_err(perhaps)?;
+        let submitted = self.log.submit(codec::encode_batch(batch, self.log.format())).await.map_err(perhaps)?;
         tokio::select! {
             biased;
             outcomes = submitted.outcomes() => outcomes.map(|(_, outcomes)| outcomes).map_err(perhaps),

@@ -16,7 +16,6 @@ mod server;
 mod tests;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +30,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use weir_api::{ClusterUid, NodeId};
 
+use crate::files::File;
 use crate::tasks::Tasks;
 use crate::tokens::Tokens;
 use link::Link;

@@ -192,20 +192,27 @@ async fn a_node_that_is_cut_off_fails_calls_under_way_and_comes_back() {
     rig.tasks.stop().await;
 }
 
+/// An open file at its start, whose name is gone.
+fn temporary(content: &[u8]) -> File {
+    let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    let file = File::create(&path).unwrap();
+    (&file).write_all(content).unwrap();
+    (&file).rewind().unwrap();
+    file
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_sent_in_pieces_with_its_checksum() {
     let rig = rig(Some(1), None).await;
     let (me, tasks) = peers("n-1", Some(1), None, 0);
     for length in [0, 1, PIECE, 3 * PIECE + 17] {
-        let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&vec![0x5a; length]).unwrap();
-        file.rewind().unwrap();
+        let file = temporary(&vec![0x5a; length]);
         let head = Bytes::from_static(b"head");
         let answer = me.call_streaming(&rig.address, &FILE, head, file, length as u64, SOON).await;
         assert_eq!(answer.unwrap(), format!("head {length}"));
     }
     // A file shorter than it was said to be ends the call, not the connection.
-    let file = tempfile::tempfile().unwrap();
+    let file = temporary(b"");
     let cut = me.call_streaming(&rig.address, &FILE, Bytes::from_static(b"head"), file, 9, SOON).await;
     assert!(cut.is_err());
     assert!(me.call(&rig.address, &ECHO, Bytes::new(), SOON).await.is_ok());

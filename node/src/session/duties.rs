@@ -1,4 +1,5 @@
-//! What the leader does for the sessions: fences the silent, hands out what the ended left behind.
+//! What the leader does for the sessions: fences the silent, hands out what the ended left behind, calls off transfers
+//! that take too long.
 //!
 //! Invariant: acts only while this process leads, and fences only in the term in which the silence was counted: a fence
 //! that another leader applied could end a session to which that leader has just given a lease. One vital task of every
@@ -13,13 +14,17 @@ use weir_api::SessionId;
 
 use super::claims::HandOut;
 use super::heartbeat::Heartbeats;
+use super::transfers::Pending;
 use crate::clock::Clock;
+use crate::fault;
 use crate::metadata::command::{Command, FenceReason, Refusal};
 use crate::metadata::{Metadata, ProposeError};
 use crate::tasks::Tasks;
 
 /// How often claims are looked at where nothing new is in the view.
 const CLAIMS_EVERY: Duration = Duration::from_secs(1);
+/// How often pending transfers are looked at.
+const TRANSFERS_EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at them.
 const REST: Duration = Duration::from_millis(10);
 /// A claim that could not be proposed is tried again after this.
@@ -49,6 +54,7 @@ impl Duties {
             () = stopping.cancelled() => {}
             () = self.fence() => {}
             () = self.hand_out() => {}
+            () = self.call_off() => {}
         }
         // They end before the node does only with the metadata log.
         stopping.cancelled().await;
@@ -91,9 +97,13 @@ impl Duties {
             incarnation: None,
             reason: FenceReason::Silence,
         };
+        fault::point("fence.before_propose");
         let proposed = self.metadata.propose_as_leader(command, term);
         match tokio::time::timeout(self.node_timeout / 8, proposed).await {
-            Ok(Ok(_)) => tracing::info!(%session, "fenced"),
+            Ok(Ok(_)) => {
+                fault::point("fence.fenced");
+                tracing::info!(%session, "fenced");
+            }
             // The next look comes back to it if it still lives.
             Ok(Err(why)) => tracing::warn!(%session, %why, "not fenced"),
             Err(_late) => tracing::warn!(%session, "not known to be fenced yet"),
@@ -150,12 +160,45 @@ impl Duties {
         let said = format!("{command:?}");
         match self.metadata.propose(command).await {
             Ok(_) => {
+                fault::point("claim.handed_out");
                 tracing::info!(claim = said, "recovery handed out");
                 Ok(())
             }
             // Overtaken by the view: look again.
             Err(ProposeError::Refused(Refusal::ClaimNotCurrent { .. } | Refusal::ClaimantNotLive)) => Ok(()),
             Err(why) => Err(why),
+        }
+    }
+}
+
+impl Duties {
+    /// Ends transfers that do not complete.
+    async fn call_off(&self) {
+        let mut tick = tokio::time::interval(TRANSFERS_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut known: Option<(u64, Pending)> = None;
+        loop {
+            tick.tick().await;
+            let Some(term) = self.term() else {
+                known = None;
+                continue;
+            };
+            let (_, mut pending) =
+                known.take().filter(|(of, _)| *of == term).unwrap_or((term, Pending::default()));
+            let (state, _) = self.metadata.snapshot();
+            for abort in pending.look(self.clock.since_boot(), &state) {
+                let said = format!("{abort:?}");
+                match self.metadata.propose(abort).await {
+                    Ok(_) => tracing::warn!(transfer = said, "took too long: called off"),
+                    // It has completed, or ended otherwise.
+                    Err(ProposeError::Refused(_)) => {}
+                    Err(why) => {
+                        tracing::warn!(%why, "a transfer that takes too long is not called off yet");
+                        break;
+                    }
+                }
+            }
+            known = Some((term, pending));
         }
     }
 }

@@ -16,6 +16,7 @@ use super::commit::{self, CommitError, Draft};
 use super::keys;
 use super::progress::Progress;
 use super::reader::SegmentReader;
+use super::record::codec::Stamp;
 use super::record::{Dedupe, Frame};
 use super::seal::SealNote;
 use super::skips::{Skips, Stop};
@@ -335,10 +336,11 @@ impl Recovery {
         let mut ranges = Vec::new();
         if !draft.is_empty() {
             let number = self.next_segment.fetch_add(1, Ordering::Relaxed);
-            let (cluster, session) = (self.cluster, self.session.clone());
+            let stamp = Stamp { cluster: self.cluster, writing: self.metadata.writing() };
+            let session = self.session.clone();
             let built = self
                 .tasks
-                .blocking(move || draft.build(cluster, session, number))
+                .blocking(move || draft.build(&stamp, session, number))
                 .await
                 .map_err(|e| Stopped::Broken(e.to_string()))?
                 .map_err(CommitError::from)?;

@@ -8,7 +8,7 @@
 //! `ownership` opens, releases and deletes, `create`, `fork`, `read` and `list` are the operations, `life` says when a
 //! stream is over and `expiry` ends it, `flush` moves records to segments, `ahead` those of a fork's source first,
 //! `follow` is a live reader's place, `signal` and `wakes` are how it hears of news, `moves` sends it away from a stream
-//! that another node is to serve, `touches`, `notices` and `trouble` tell the log and `/readyz` what happened.
+//! that another node is to serve, `handover` gives streams away and takes them, `touches`, `notices` and `trouble` tell the log and `/readyz` what happened.
 
 mod ahead;
 mod create;
@@ -17,6 +17,7 @@ mod expiry;
 mod flush;
 mod follow;
 mod fork;
+mod handover;
 mod life;
 pub mod list;
 pub mod log;
@@ -59,6 +60,7 @@ use crate::mutant::{self, Mutant};
 use crate::readiness::Readiness;
 use crate::session::Lease;
 use crate::storage::reader::SegmentReader;
+use crate::storage::record::codec::Stamp;
 use crate::storage::store::Store;
 use crate::storage::wal::{Wal, WalLimits, WalStatus, WalStore};
 use crate::tasks::Tasks;
@@ -216,7 +218,8 @@ impl Streams {
         let writer = wal_store.create(&session).await?;
         let inner = Arc::new_cyclic(|weak| {
             let sink = Arc::new(flush::Sink { inner: weak.clone() });
-            let wal = Wal::start(&tasks, &clock, writer, cluster, session.clone(), wal_limits, sink);
+            let stamp = Stamp { cluster, writing: metadata.writing() };
+            let wal = Wal::start(&tasks, &clock, writer, stamp, session.clone(), wal_limits, sink);
             Inner {
                 tasks,
                 clock,
@@ -246,6 +249,7 @@ impl Streams {
         inner.tasks.spawn_vital("notices", notices::run(inner.clone()));
         inner.tasks.spawn_vital("wakes", wakes::run(inner.clone()));
         inner.tasks.spawn_vital("moves", moves::run(inner.clone()));
+        inner.tasks.spawn_vital("handover", handover::run(inner.clone()));
         inner.tasks.spawn_vital("trouble", trouble::run(inner.clone()));
         inner.tasks.spawn_vital("touches", touches::run(inner.clone()));
         inner.tasks.spawn_vital("expiry", expiry::run(inner.clone()));

@@ -383,6 +383,12 @@ impl OpenStream {
         Some(core.log.tail)
     }
 
+    /// Of a stopped stream: the tail to release at, once everything is committed.
+    pub(super) fn settled_tail(&self) -> Option<Offset> {
+        let core = self.core.lock();
+        (core.uncommitted_frames == 0).then_some(core.log.tail)
+    }
+
     /// The release or delete did not happen: take appends again.
     pub(super) fn resume(&self) {
         {

@@ -11,6 +11,7 @@ use weir_api::{SessionId, StreamId};
 
 use super::error::StreamError;
 use super::flush::proposal_failed;
+use super::handover::Way;
 use super::name::StreamName;
 use super::open::OpenStream;
 use super::{Inner, Streams};
@@ -125,6 +126,11 @@ impl Inner {
                     }
                     Disposition::OpenAt(owner, _) if owner == self.number => drop(self.open(id).await?),
                     Disposition::AwaitingRecovery(_) => self.recovered(id).await?,
+                    Disposition::PlacedAt(_) | Disposition::OpenAt(..)
+                        if self.metadata.read(|state| self.is_coming(state, id)) =>
+                    {
+                        self.handed_over(id).await?;
+                    }
                     Disposition::PlacedAt(_) | Disposition::OpenAt(..) => {
                         let owner = self.metadata.read(|state| state.owner_of(&stream));
                         // Nobody any more: the next look finds out more.
@@ -215,6 +221,10 @@ impl Inner {
                 Err(ProposeError::Refused(Refusal::AwaitingRecovery(_))) => {
                     drop(held);
                     self.recovered(id).await?;
+                }
+                Err(ProposeError::Refused(Refusal::TransferPending { .. })) => {
+                    drop(held);
+                    self.handed_over(id).await?;
                 }
                 Err(ProposeError::Refused(Refusal::AlreadyOpen { .. })) => self.release_unloaded(id).await?,
                 Err(ProposeError::Refused(Refusal::NotOwner(owner))) => {
@@ -379,19 +389,23 @@ impl Inner {
                 batch.push((stream, tail));
             }
             if batch.len() == RELEASE_BATCH {
-                released += self.release_batch(std::mem::take(&mut batch)).await;
+                released += self.release_batch(std::mem::take(&mut batch), Way::Release).await;
             }
         }
         if !batch.is_empty() {
-            released += self.release_batch(batch).await;
+            released += self.release_batch(batch, Way::Release).await;
         }
         released
     }
 
-    async fn release_batch(&self, batch: Vec<(Arc<OpenStream>, weir_api::Offset)>) -> usize {
+    /// Lets go of stopped streams; those that the log keeps here resume.
+    pub(super) async fn release_batch(
+        &self,
+        batch: Vec<(Arc<OpenStream>, weir_api::Offset)>,
+        way: Way,
+    ) -> usize {
         fault::point("release.before_propose");
-        let streams = batch.iter().map(|(s, tail)| (s.id, s.epoch, *tail)).collect();
-        let answers = match self.metadata.propose(Command::Release { streams }).await {
+        let answers = match self.metadata.propose(Self::let_go_command(&batch, way)).await {
             Ok(Answer::Released(answers)) => answers,
             Ok(other) => {
                 self.tasks.fail(format!("unexpected answer to a release: {other:?}"));

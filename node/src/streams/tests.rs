@@ -12,6 +12,8 @@ use crate::run;
 use crate::storage::faults::FaultStore;
 use crate::storage::record::Payload;
 
+mod handover;
+
 /// A hang is a failure after this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,6 +30,8 @@ impl Rig {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config_in(dir.path());
         config.wal_backlog_bytes = 1 << 20;
+        // Sessions that a test makes up are silent.
+        config.node_timeout = Duration::from_secs(600);
         // A wait that is wrong is to be seen as such, not as a refusal in the end.
         config.request_timeout = PATIENCE;
         let bucket = FaultStore::new();

@@ -2,8 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "a simulation is test code")]
 
+pub mod bucket;
+pub mod disk;
+pub mod http;
 pub mod invariants;
 pub mod linear;
+pub mod machine;
 pub mod mutants;
+pub mod place;
+pub mod run;
+pub mod schedule;
 pub mod trace;
 pub mod walk;
+pub mod workload;
+pub mod world;

@@ -60,14 +60,18 @@ pub(super) fn hand_over(
     if !state.nodes.get(&by.id.node).is_some_and(|n| n.draining) {
         return Err(Refusal::NotDraining);
     }
+    // Nobody but this node could serve them: it keeps them.
+    if placement::pick(state).is_none() {
+        return Err(Refusal::NoEligibleNode);
+    }
     let each = streams.iter().map(|&(id, held)| {
         match held {
             Some((epoch, tail)) => ownership::check_settled(state, by, id, epoch, tail)?,
             None => check_placed(state, by, id)?,
         }
         // Not the proposer: it drains.
-        let to = destination(state, id).or_else(|| placement::pick(state));
-        ownership::set(state, id, to.map_or(Ownership::Released, Ownership::Placed));
+        let to = destination(state, id).or_else(|| placement::pick(state)).ok_or(Refusal::NoEligibleNode)?;
+        ownership::set(state, id, Ownership::Placed(to));
         Ok(())
     });
     Ok(Answer::Released(each.collect()))

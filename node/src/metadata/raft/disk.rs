@@ -16,7 +16,6 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
 
 use parking_lot::RwLock;
 use redb::backends::FileBackend;
@@ -24,6 +23,9 @@ use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError,
     TableDefinition, WriteTransaction,
 };
+
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::mpsc::error::TryRecvError;
 
 use super::bytes;
 use crate::fault;
@@ -221,22 +223,60 @@ impl Disk {
 
 /// The writer's loop; runs on a thread of its own until told to close or nobody can send any more. Goes on with the
 /// purge up to `purge_to` that an earlier process left.
-pub(super) fn write(disk: &Disk, jobs: &Receiver<Job>, purge_to: Option<u64>) {
+pub(super) fn write(disk: &Disk, jobs: &mut Receiver<Job>, purge_to: Option<u64>) {
     let mut writer = Writer { disk, purge_to, committed: None };
     let close = loop {
-        let group = match writer.wait(jobs) {
-            Ok(group) => group,
-            Err(_gone) => break None,
+        let first = if writer.has_work() {
+            match jobs.try_recv() {
+                Ok(job) => Some(job),
+                Err(TryRecvError::Empty) => None,
+                Err(TryRecvError::Disconnected) => break None,
+            }
+        } else {
+            match jobs.blocking_recv() {
+                None => break None,
+                job => job,
+            }
         };
-        let close = writer.run(group);
+        let close = writer.run(group(first, jobs));
         if close.is_some() {
             break close;
         }
     };
-    disk.db.write().take();
-    if let Some(done) = close {
-        done(Ok(()));
-    }
+    writer.end(close);
+}
+
+/// The same on a simulated machine, as a task. What waits for the disk when the machine fails was never written.
+#[cfg(feature = "simulation")]
+pub(super) async fn write_on(
+    machine: &Arc<dyn crate::simulation::Machine>,
+    disk: &Disk,
+    mut jobs: Receiver<Job>,
+    purge_to: Option<u64>,
+) {
+    let mut writer = Writer { disk, purge_to, committed: None };
+    let close = loop {
+        let first = match jobs.try_recv() {
+            Ok(job) => Some(job),
+            Err(TryRecvError::Empty) if writer.has_work() => None,
+            Err(_) => match jobs.recv().await {
+                None => break None,
+                job => job,
+            },
+        };
+        tokio::time::sleep(machine.sync_time()).await;
+        let close = writer.run(group(first, &mut jobs));
+        if close.is_some() {
+            break close;
+        }
+    };
+    writer.end(close);
+}
+
+/// The first job and those that wait behind it.
+fn group(first: Option<Job>, jobs: &mut Receiver<Job>) -> Vec<Job> {
+    let behind = first.is_some();
+    first.into_iter().chain(std::iter::from_fn(|| behind.then(|| jobs.try_recv().ok())?).take(GROUP - 1)).collect()
 }
 
 struct Writer<'a> {
@@ -248,18 +288,16 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// The jobs that are there; waits for one unless there is something else to do. The error means that none can
-    /// come any more.
-    fn wait(&self, jobs: &Receiver<Job>) -> Result<Vec<Job>, TryRecvError> {
-        let first = if self.purge_to.is_some() {
-            match jobs.try_recv() {
-                Err(TryRecvError::Empty) => return Ok(Vec::new()),
-                first => first?,
-            }
-        } else {
-            jobs.recv().map_err(|_gone| TryRecvError::Disconnected)?
-        };
-        Ok(std::iter::once(first).chain(jobs.try_iter().take(GROUP - 1)).collect())
+    /// There is something to do without a job.
+    fn has_work(&self) -> bool {
+        self.purge_to.is_some()
+    }
+
+    fn end(self, close: Option<Done>) {
+        self.disk.db.write().take();
+        if let Some(done) = close {
+            done(Ok(()));
+        }
     }
 
     /// One transaction for all of `group`. Returns the request to close, if it was among them.

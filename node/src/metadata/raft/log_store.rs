@@ -9,13 +9,12 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
-use std::sync::mpsc::{self, SyncSender};
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{AnyError, EntryPayload, LogState, OptionalSend, RaftLogReader, StorageIOError};
 use parking_lot::Mutex;
 use redb::StorageBackend;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::bytes::{self, BytesError};
 use super::disk::{self, Disk, DiskError, Done, Job, Loaded};
@@ -38,7 +37,7 @@ pub(super) struct LogStore {
 
 struct Shared {
     disk: Arc<Disk>,
-    jobs: SyncSender<Job>,
+    jobs: mpsc::Sender<Job>,
     memory: Mutex<Memory>,
     tasks: Tasks,
 }
@@ -70,15 +69,8 @@ impl LogStore {
         let (disk, loaded) = Disk::open(name, backend, raft_id, must_exist)?;
         let memory = Memory::load(&loaded, raft_id, cache_max).map_err(|e| disk.corrupt(e))?;
         let purge_to = memory.purged.map(|id| id.index);
-        let (jobs, waiting) = mpsc::sync_channel(JOBS);
-        let writer = disk.clone();
-        let run = move || {
-            disk::write(&writer, &waiting, purge_to);
-            Ok(())
-        };
-        tasks
-            .spawn_thread("metadata-log", run)
-            .map_err(|e| DiskError::Io { path: "the log's writer".to_owned(), why: e.to_string() })?;
+        let (jobs, waiting) = mpsc::channel(JOBS);
+        start_writer(disk.clone(), waiting, purge_to, tasks)?;
         let shared = Shared { disk, jobs, memory: Mutex::new(memory), tasks: tasks.clone() };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -147,6 +139,27 @@ impl LogStore {
         cut(&mut entries, max_bytes);
         Ok(entries)
     }
+}
+
+/// Starts the thread that writes: a task where the machine is a simulated one.
+fn start_writer(
+    disk: Arc<Disk>,
+    mut jobs: mpsc::Receiver<Job>,
+    purge_to: Option<u64>,
+    tasks: &Tasks,
+) -> Result<(), DiskError> {
+    #[cfg(feature = "simulation")]
+    if let Some(machine) = crate::simulation::machine() {
+        tasks.spawn(async move { disk::write_on(&machine, &disk, jobs, purge_to).await });
+        return Ok(());
+    }
+    let run = move || {
+        disk::write(&disk, &mut jobs, purge_to);
+        Ok(())
+    };
+    tasks
+        .spawn_thread("metadata-log", run)
+        .map_err(|e| DiskError::Io { path: "the log's writer".to_owned(), why: e.to_string() })
 }
 
 impl Shared {

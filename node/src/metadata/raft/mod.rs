@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing of openraft's leaves this folder. openraft spawns its own tasks (core, state machine, ticks) on
 //! the tokio runtime, the one exception to `tasks` as the door; `Log::stop` awaits its core, and what still runs after
-//! that touches no file. An `AsyncRuntime` of our own replaces it when the node is simulated. Used by `metadata` only.
+//! that touches no file. When the node is simulated they run on its machine (`runtime`). Used by `metadata` only.
 
 mod book;
 mod bytes;
@@ -11,6 +11,8 @@ mod log_store;
 mod members;
 pub(super) mod membership;
 mod network;
+#[cfg(feature = "simulation")]
+mod runtime;
 mod snapshot;
 mod state_machine;
 mod wire;
@@ -24,7 +26,7 @@ use std::time::Duration;
 use openraft::error::{ClientWriteError, RaftError};
 use openraft::impls::OneshotResponder;
 use openraft::raft::ClientWriteResult;
-use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy, TokioRuntime};
+use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
 use redb::StorageBackend;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
@@ -34,12 +36,17 @@ use weir_api::RaftId;
 use super::command::Outcome;
 use super::state::State;
 use super::{Leadership, LogStats, MetadataConfig, StartError};
+use crate::format::Writing;
 use crate::peers::Peers;
 use crate::tasks::Tasks;
 use book::Book;
 use log_store::LogStore;
 pub use members::MemberStatus;
 use network::Network;
+#[cfg(not(feature = "simulation"))]
+use openraft::TokioRuntime as Runtime;
+#[cfg(feature = "simulation")]
+use runtime::Runtime;
 use snapshot::{SnapshotFile, Snapshots};
 use state_machine::{StateMachine, View};
 
@@ -61,7 +68,7 @@ openraft::declare_raft_types!(
         Entry = openraft::Entry<TypeConfig>,
         SnapshotData = SnapshotFile,
         Responder = OneshotResponder<TypeConfig>,
-        AsyncRuntime = TokioRuntime,
+        AsyncRuntime = Runtime,
 );
 
 type Entry = openraft::Entry<TypeConfig>;
@@ -213,6 +220,16 @@ impl Log {
     /// See `View`.
     pub(super) fn snapshot(&self) -> (State, u64) {
         self.view.snapshot()
+    }
+
+    /// The format version to write an entry in.
+    pub(super) fn format(&self) -> u32 {
+        self.view.writing().now()
+    }
+
+    /// The same, as it changes.
+    pub(super) fn writing(&self) -> Writing {
+        self.view.writing().clone()
     }
 
     /// See `View`.
@@ -401,6 +418,19 @@ pub(super) fn file_backend(dir: &Path) -> std::io::Result<impl StorageBackend + 
         std::fs::File::open(parent)?.sync_all()?;
     }
     disk::file_backend(&dir.join("log.redb"))
+}
+
+/// The same on a simulated disk. `None`: the machine is no simulated one.
+#[cfg(feature = "simulation")]
+pub(super) fn simulated_backend(dir: &Path) -> std::io::Result<Option<impl StorageBackend + use<>>> {
+    if crate::simulation::machine().is_none() {
+        return Ok(None);
+    }
+    crate::files::create_dir_all(dir)?;
+    if let Some(parent) = dir.parent() {
+        crate::files::sync_dir(parent)?;
+    }
+    crate::files::simulated_database(&dir.join("log.redb"))
 }
 
 impl From<disk::DiskError> for StartError {

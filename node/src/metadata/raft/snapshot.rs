@@ -4,7 +4,6 @@
 //! crash, and stops the node with its name; it is never skipped, because the log before it may be gone. Older files
 //! go only after a newer one is complete. Everything here blocks; `state_machine` calls it from blocking tasks.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +13,7 @@ use parking_lot::Mutex;
 
 use super::bytes;
 use crate::fault;
+use crate::files::{self, File};
 use crate::metadata::codec;
 use crate::metadata::state::State;
 
@@ -49,9 +49,9 @@ impl SnapshotFile {
 
     /// The open file at its start, and its length: its name may be gone by now.
     pub(super) fn contents(&self) -> io::Result<(File, u64)> {
-        let mut file = self.file.try_clone()?;
-        file.seek(SeekFrom::Start(0))?;
-        let length = file.metadata()?.len();
+        let file = self.file.try_clone()?;
+        (&file).seek(SeekFrom::Start(0))?;
+        let length = file.len()?;
         Ok((file, length))
     }
 
@@ -65,7 +65,7 @@ impl Drop for SnapshotFile {
     fn drop(&mut self) {
         if self.received {
             // Left-overs are removed at the next start.
-            drop(fs::remove_file(&self.path));
+            drop(files::remove_file(&self.path));
         }
     }
 }
@@ -85,14 +85,13 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> SnapshotError {
 impl Snapshots {
     /// Opens the folder, tidies it and loads the newest snapshot.
     pub(super) fn open(dir: &Path) -> Result<(Self, Option<(Meta, State)>), SnapshotError> {
-        fs::create_dir_all(dir).map_err(at(dir))?;
+        files::create_dir_all(dir).map_err(at(dir))?;
         let mut found: Vec<(u64, PathBuf)> = Vec::new();
-        for entry in fs::read_dir(dir).map_err(at(dir))? {
-            let path = entry.map_err(at(dir))?.path();
+        for path in files::list(dir).map_err(at(dir))? {
             let stem = path.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
             match (path.extension().and_then(|e| e.to_str()), stem.parse()) {
                 (Some("snap"), Ok(index)) => found.push((index, path)),
-                (Some("tmp"), _) => fs::remove_file(&path).map_err(at(&path))?,
+                (Some("tmp"), _) => files::remove_file(&path).map_err(at(&path))?,
                 _ => tracing::warn!(path = %path.display(), "not a snapshot: left alone"),
             }
         }
@@ -103,7 +102,7 @@ impl Snapshots {
             None => None,
         };
         for (_, path) in found {
-            fs::remove_file(&path).map_err(at(&path))?;
+            files::remove_file(&path).map_err(at(&path))?;
         }
         let current = loaded.as_ref().map(|(meta, _)| meta.clone()).zip(newest);
         let this = Self { dir: dir.to_owned(), current: Mutex::new(current), temporary: AtomicU64::new(0) };
@@ -149,12 +148,12 @@ impl Snapshots {
         {
             return Ok((newest.clone(), SnapshotFile::open(path)?));
         }
-        fs::rename(&file.path, &path).map_err(at(&path))?;
-        File::open(&self.dir).and_then(|dir| dir.sync_all()).map_err(at(&self.dir))?;
+        files::rename(&file.path, &path).map_err(at(&path))?;
+        files::sync_dir(&self.dir).map_err(at(&self.dir))?;
         fault::point("metadata.snapshot.renamed");
         let older = current.replace((meta.clone(), path.clone()));
         if let Some((_, older)) = older.filter(|(_, older)| *older != path) {
-            fs::remove_file(&older).map_err(at(&older))?;
+            files::remove_file(&older).map_err(at(&older))?;
         }
         Ok((meta.clone(), SnapshotFile::open(&path)?))
     }
@@ -162,8 +161,7 @@ impl Snapshots {
     fn temporary(&self) -> Result<(PathBuf, File), SnapshotError> {
         let n = self.temporary.fetch_add(1, Ordering::Relaxed);
         let path = self.dir.join(format!("{n}.tmp"));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.map_err(at(&path))?;
+        let file = File::create(&path).map_err(at(&path))?;
         Ok((path, file))
     }
 }

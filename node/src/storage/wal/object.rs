@@ -247,7 +247,7 @@ impl Inner {
         if !skip.contains(&seq) {
             return Err(corrupt_at(seq, key, 0, "it is missing although later ones are there"));
         }
-        let empty = codec::encode(self.cluster, session, seq, &[]);
+        let empty = codec::encode(&self.cluster.into(), session, seq, &[]);
         self.store.put_if_absent(&key, empty).await.map_err(unavailable)?;
         Ok(())
     }

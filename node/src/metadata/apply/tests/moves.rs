@@ -207,11 +207,11 @@ fn what_a_draining_node_has_on_its_way_goes_where_it_was_to_go() {
 }
 
 #[test]
-fn without_anybody_to_take_it_a_stream_is_released() {
+fn without_anybody_to_take_it_a_stream_stays() {
     let (mut w, [a, b, c], x, epoch) = three();
     w.run(&a, drain("a", true)).unwrap();
     w.silence(&a, &b);
     w.silence(&a, &c);
-    assert_eq!(only(w.run(&a, hand_over(x, Some((epoch, 5))))), Ok(()));
-    assert!(w.is_free(x));
+    assert_eq!(w.run(&a, hand_over(x, Some((epoch, 5)))), Err(Refusal::NoEligibleNode));
+    assert_eq!(w.owner(x), Some(a));
 }

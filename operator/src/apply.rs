@@ -1,0 +1,187 @@
+//! Carries out a plan, in order, the status last.
+//!
+//! Invariant: an action that the world has outrun (another UID, gone already, there already) counts as done; after any
+//! other failure nothing disruptive follows in the same pass, and what failed stands in the status. Deletes name the UID
+//! they mean. One field manager; Services and the like are applied server-side, pods and claims are created and patched,
+//! so that no object is written in both ways. Called by `controller`.
+
+mod kube_actions;
+mod node_actions;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::events::{Event, EventType, Recorder};
+use kube::{Client, Resource, ResourceExt};
+use serde_json::json;
+
+use crate::action::{Action, Note, Planned};
+use crate::admin::{Admin, Target};
+use crate::crd::{StreamCluster, StreamClusterStatus};
+use crate::metrics::Metrics;
+use crate::names;
+use crate::observe::DEADLINE;
+use crate::{plan, status};
+
+/// Why an action came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct Failure {
+    /// What was tried.
+    pub what: String,
+    /// What the API server or the node said.
+    pub why: String,
+    /// It goes by itself: a conflict, a node that is busy, a state that has to be waited for.
+    pub passing: bool,
+}
+
+/// What is needed to carry out plans.
+#[derive(Clone)]
+pub struct Hands {
+    /// The API server.
+    pub client: Client,
+    /// The nodes.
+    pub admin: Admin,
+    /// Events.
+    pub recorder: Recorder,
+    /// Counts.
+    pub metrics: Metrics,
+}
+
+impl std::fmt::Debug for Hands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hands")
+    }
+}
+
+/// What a pass changed.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Writes to the API server, status and events included.
+    pub writes: u64,
+    /// What failed.
+    pub failures: Vec<Failure>,
+}
+
+impl Hands {
+    /// Carries out the plan for a cluster. Commands go to `targets`, in order until one answers.
+    pub async fn apply(&self, cluster: &StreamCluster, targets: &[Target], planned: Planned) -> Applied {
+        let Planned { actions, status, notes, again: _ } = planned;
+        let mut applied = Applied::default();
+        for action in &actions {
+            let serious = applied.failures.iter().any(|f| !f.passing);
+            if action.is_disruptive() && serious {
+                continue;
+            }
+            match self.act(cluster, targets, action).await {
+                Ok(wrote) => {
+                    applied.writes += u64::from(wrote);
+                    self.metrics.acted(action);
+                    if let Some(note) = plan::announce(action).filter(|_| wrote) {
+                        applied.writes += self.publish(cluster, &note).await;
+                    }
+                }
+                Err(failure) => {
+                    tracing::warn!(cluster = %cluster.name_any(), %failure, "action failed");
+                    self.metrics.failed(failure.passing);
+                    applied.failures.push(failure);
+                    // What follows may rest on it: a volume is abandoned before its pod is given up.
+                    if action.is_disruptive() || matches!(action, Action::PatchVolume { .. }) {
+                        break;
+                    }
+                }
+            }
+        }
+        let serious: Vec<String> =
+            applied.failures.iter().filter(|f| !f.passing).map(ToString::to_string).collect();
+        let wanted = status.map(|s| status::with_failures(cluster, s, &serious));
+        if let Some(wanted) = wanted.filter(|s| cluster.status.as_ref() != Some(s)) {
+            match self.write_status(cluster, &wanted).await {
+                Ok(()) => {
+                    applied.writes += 1;
+                    for note in &notes {
+                        applied.writes += self.publish(cluster, note).await;
+                    }
+                }
+                Err(failure) => applied.failures.push(failure),
+            }
+        }
+        applied
+    }
+
+    async fn act(&self, cluster: &StreamCluster, targets: &[Target], action: &Action) -> Result<bool, Failure> {
+        crate::fault::point(action)?;
+        match action {
+            Action::Apply { .. }
+            | Action::Prune { .. }
+            | Action::CreateTokens
+            | Action::CreateVolume { .. }
+            | Action::PatchVolume { .. }
+            | Action::DeleteVolume { .. }
+            | Action::CreatePod { .. }
+            | Action::AnnotatePod { .. }
+            | Action::DeletePod { .. } => kube_actions::act(&self.client, cluster, action).await,
+            Action::SetSlots { .. }
+            | Action::Pin { .. }
+            | Action::CancelDrain { .. }
+            | Action::Drain { .. }
+            | Action::EndSession { .. }
+            | Action::RemoveNode { .. } => node_actions::act(&self.admin, cluster, targets, action).await,
+        }
+    }
+
+    /// Refused if the object has changed since it was read: a status made from an older one must not undo a newer.
+    async fn write_status(&self, cluster: &StreamCluster, status: &StreamClusterStatus) -> Result<(), Failure> {
+        let api: Api<StreamCluster> =
+            Api::namespaced(self.client.clone(), &cluster.namespace().unwrap_or_default());
+        let body = json!({
+            "apiVersion": StreamCluster::api_version(&()),
+            "kind": StreamCluster::kind(&()),
+            "metadata": {"name": cluster.name_any(), "resourceVersion": cluster.resource_version()},
+            "status": status,
+        });
+        let params = PatchParams::apply(names::MANAGER).force();
+        let call = async {
+            let written = api.patch_status(&cluster.name_any(), &params, &Patch::Apply(&body)).await;
+            written.map(drop)
+        };
+        in_time("writing the status", call).await
+    }
+
+    /// An event that cannot be written is no reason to stop.
+    async fn publish(&self, cluster: &StreamCluster, note: &Note) -> u64 {
+        let Note { warning, reason, text } = note;
+        tracing::info!(cluster = %cluster.name_any(), reason, "{text}");
+        let event = Event {
+            type_: if *warning { EventType::Warning } else { EventType::Normal },
+            reason: (*reason).to_owned(),
+            note: Some(text.chars().take(1000).collect()),
+            action: (*reason).to_owned(),
+            secondary: None,
+        };
+        let about: ObjectReference = cluster.object_ref(&());
+        match tokio::time::timeout(Duration::from_secs(3), self.recorder.publish(&event, &about)).await {
+            Ok(Ok(())) => 1,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, reason, "event not written");
+                0
+            }
+            Err(_elapsed) => {
+                tracing::warn!(reason, "event not written in time");
+                0
+            }
+        }
+    }
+}
+
+/// A call to the API server, with a deadline.
+async fn in_time<T>(what: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
+    let failed = |why: String, passing: bool| Failure { what: what.to_owned(), why, passing };
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(kube::Error::Api(status))) => Err(failed(status.message.clone(), status.code == 409)),
+        Ok(Err(error)) => Err(failed(error.to_string(), true)),
+        Err(_elapsed) => Err(failed(format!("no answer in {} s", DEADLINE.as_secs()), true)),
+    }
+}

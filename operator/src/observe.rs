@@ -1,0 +1,213 @@
+//! Reads everything that a plan goes by, and changes nothing.
+//!
+//! Invariant: every call has a deadline; only this cluster's own objects come out; a node that hangs delays a pass by half
+//! a second beyond the first node that answers. Called by `controller`.
+
+mod nodes;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Node as KubeNode, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
+};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, ListParams};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::admin::{Admin, Target};
+use crate::crd::StreamCluster;
+use crate::names;
+use crate::observed::{CredentialsView, HostView, Kind, ObjectView, Observed, PodView, Tokens};
+
+/// A call to the API server takes this long at most.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Why there is no observation.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// The API server refused, or is away.
+    #[error("reading {what}: {error}")]
+    Api {
+        /// What was read.
+        what: &'static str,
+        /// Why not.
+        error: Box<kube::Error>,
+    },
+    /// It did not answer in time.
+    #[error("reading {0}: no answer in {secs} s", secs = DEADLINE.as_secs())]
+    Late(&'static str),
+}
+
+/// An observation, and whom commands go to.
+#[derive(Debug)]
+pub struct Seen {
+    /// The values.
+    pub observed: Observed,
+    /// Nodes that showed the record, the leader first.
+    pub targets: Vec<Target>,
+}
+
+/// Reads with a deadline.
+async fn read<T>(
+    what: &'static str,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, ObserveError> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => Err(ObserveError::Api { what, error: Box::new(error) }),
+        Err(_elapsed) => Err(ObserveError::Late(what)),
+    }
+}
+
+/// The cluster as it is now: a watch may be behind the operator's own writes.
+pub async fn fresh(client: &Client, namespace: &str, name: &str) -> Result<Option<StreamCluster>, ObserveError> {
+    let api: Api<StreamCluster> = Api::namespaced(client.clone(), namespace);
+    read("the StreamCluster", api.get_opt(name)).await
+}
+
+/// Reads everything about a cluster.
+pub async fn observe(
+    client: &Client,
+    admin: &Admin,
+    cluster: &StreamCluster,
+    now_ms: i64,
+) -> Result<Seen, ObserveError> {
+    let namespace = cluster.namespace().unwrap_or_default();
+    let name = cluster.name_any();
+    let list = ListParams::default().labels(&names::selector(&name));
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let tokens_name = names::tokens(&name);
+    let (pods, claims, tokens, credentials, objects) = futures::try_join!(
+        read("pods", pods.list(&list)),
+        read("volume claims", claims.list(&list)),
+        read("the token Secret", secrets.get_opt(&tokens_name)),
+        credentials(&secrets, cluster),
+        objects(client, cluster, &list),
+    )?;
+    let is_ours = |p: &&Pod| owned_by(*p, cluster);
+    let pods: Vec<PodView> = pods.items.iter().filter(is_ours).filter_map(|p| views::pod(cluster, p)).collect();
+    let hosts = hosts(client, &pods).await?;
+    let (tokens, token) = views::tokens(&tokens_name, tokens.as_ref());
+    let nodes = nodes::ask(admin, cluster, &pods, token.as_deref()).await;
+    let observed = Observed {
+        now_ms,
+        volumes: claims.items.iter().filter_map(|c| views::volume(cluster, c)).collect(),
+        hosts,
+        objects,
+        tokens,
+        credentials,
+        log: nodes.log,
+        probes: nodes.probes,
+        pods,
+    };
+    Ok(Seen { observed, targets: nodes.targets })
+}
+
+/// Whether this StreamCluster, and not one of the same name before it, made an object.
+fn owned_by<K: ResourceExt>(object: &K, cluster: &StreamCluster) -> bool {
+    let uid = cluster.uid();
+    let by = |o: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
+        o.controller == Some(true) && Some(&o.uid) == uid.as_ref()
+    };
+    object.owner_references().iter().any(by)
+}
+
+/// The hosts that pods are on. `None` if reading hosts is not allowed (an operator of one namespace).
+async fn hosts(client: &Client, pods: &[PodView]) -> Result<Option<BTreeMap<String, HostView>>, ObserveError> {
+    let api: Api<KubeNode> = Api::all(client.clone());
+    let named: BTreeSet<&String> = pods.iter().filter_map(|p| p.host.as_ref()).collect();
+    let mut hosts = BTreeMap::new();
+    for name in named {
+        match read("a host", api.get_opt(name)).await {
+            Ok(Some(host)) => drop(hosts.insert(name.clone(), views::host(&host))),
+            Ok(None) => {}
+            Err(ObserveError::Api { error, .. }) if is_forbidden(&error) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(Some(hosts))
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+async fn credentials(secrets: &Api<Secret>, cluster: &StreamCluster) -> Result<CredentialsView, ObserveError> {
+    let Some(wanted) = &cluster.spec.object_store.credentials else {
+        return Ok(CredentialsView::NotNeeded);
+    };
+    let secret = read("the object store's Secret", secrets.get_opt(&wanted.secret_name)).await?;
+    Ok(views::credentials(wanted, secret.as_ref()))
+}
+
+async fn objects(
+    client: &Client,
+    cluster: &StreamCluster,
+    list: &ListParams,
+) -> Result<Vec<ObjectView>, ObserveError> {
+    let name = cluster.name_any();
+    let (headless, account) = (names::headless(&name), cluster.spec.pod_template.service_account.is_none());
+    let (services, maps, budgets, accounts) = futures::try_join!(
+        of_kind::<Service>(client, cluster, list, Kind::Service, vec![name.clone(), headless]),
+        of_kind::<ConfigMap>(client, cluster, list, Kind::ConfigMap, vec![]),
+        of_kind::<PodDisruptionBudget>(client, cluster, list, Kind::PodDisruptionBudget, vec![name.clone()]),
+        of_kind::<ServiceAccount>(
+            client,
+            cluster,
+            list,
+            Kind::ServiceAccount,
+            if account { vec![name.clone()] } else { vec![] }
+        ),
+    )?;
+    Ok([services, maps, budgets, accounts].concat())
+}
+
+/// The objects of a kind that have the cluster's label, and those that have a name that it needs.
+async fn of_kind<K>(
+    client: &Client,
+    cluster: &StreamCluster,
+    list: &ListParams,
+    kind: Kind,
+    needed: Vec<String>,
+) -> Result<Vec<ObjectView>, ObserveError>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + Serialize,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), &cluster.namespace().unwrap_or_default());
+    let found = read("objects of the cluster", api.list(list)).await?;
+    let mut all: Vec<ObjectView> = found.items.iter().map(|o| view(cluster, kind, o)).collect();
+    let missing = needed.iter().filter(|n| !all.iter().any(|o| o.name == **n));
+    let others = try_join_all(missing.map(|n| read("an object of the cluster", api.get_opt(n)))).await?;
+    all.extend(others.iter().flatten().map(|o| view(cluster, kind, o)));
+    Ok(all)
+}
+
+fn view<K: ResourceExt + Serialize>(cluster: &StreamCluster, kind: Kind, object: &K) -> ObjectView {
+    let mut body = serde_json::to_value(object).unwrap_or_default();
+    if let Some(meta) = body.get_mut("metadata").and_then(|m| m.as_object_mut()) {
+        meta.remove("managedFields");
+    }
+    ObjectView {
+        kind,
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
+        ours: owned_by(object, cluster),
+        body,
+    }
+}
+
+/// The tokens' state, for tests of other parts.
+pub fn tokens_view(name: &str, secret: Option<&Secret>) -> Tokens {
+    views::tokens(name, secret).0
+}

@@ -1,0 +1,320 @@
+//! The one thing that is being done to a node.
+//!
+//! Invariant: at most one operation claims the cluster at a time, by fixed priority: replace what is on a lost host, finish
+//! a removal, replace what is broken, restart what is outdated, drain where asked. Each is a row of steps, and which step
+//! comes next follows from what is observed. An operation that must wait for something that another one could bring about
+//! does not claim the cluster (most operators that are stuck have two such machines waiting for each other).
+
+use crate::action::Action;
+use crate::crd::UpdateStrategy;
+use crate::facts::{Facts, Health, Node};
+use crate::resources::volume;
+
+/// How long no node may be ready before an unready one is restarted without a majority being known.
+const OUTAGE_MS: i64 = 120_000;
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationKind {
+    /// A node leaves.
+    Remove,
+    /// A pod takes the newest template.
+    Restart,
+    /// A pod, and perhaps its volume, is given up.
+    Replace,
+    /// A node gives its streams away and stays.
+    Drain,
+}
+
+/// An operation, with its next step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Operation {
+    /// What.
+    pub kind: OperationKind,
+    /// To which node.
+    pub ordinal: u32,
+    /// Where it stands, for people.
+    pub step: String,
+    /// Now.
+    pub actions: Vec<Action>,
+    /// It wants the node drained.
+    pub drains: bool,
+    /// Nothing of lower priority is begun.
+    claims: bool,
+}
+
+impl Operation {
+    fn act(kind: OperationKind, node: &Node<'_>, step: impl Into<String>, action: Action) -> Self {
+        let drains = matches!(kind, OperationKind::Remove | OperationKind::Restart | OperationKind::Drain);
+        Self { kind, ordinal: node.ordinal, step: step.into(), actions: vec![action], drains, claims: true }
+    }
+
+    fn wait(kind: OperationKind, node: &Node<'_>, step: impl Into<String>) -> Self {
+        let drains = matches!(kind, OperationKind::Remove | OperationKind::Restart | OperationKind::Drain);
+        Self { kind, ordinal: node.ordinal, step: step.into(), actions: Vec::new(), drains, claims: true }
+    }
+
+    /// Waits for something that another operation may bring about.
+    fn hold(kind: OperationKind, node: &Node<'_>, step: impl Into<String>) -> Self {
+        Self { claims: false, drains: kind == OperationKind::Remove, ..Self::wait(kind, node, step) }
+    }
+}
+
+/// The operation of this pass: the first that claims the cluster, else the first that waits.
+pub(super) fn choose(facts: &Facts<'_>) -> Option<Operation> {
+    let by_priority = [lost_host, removal, broken, outdated, drain];
+    let mut held = None;
+    for next in by_priority {
+        match next(facts) {
+            Some(operation) if operation.claims => return Some(operation),
+            Some(operation) => held = held.or(Some(operation)),
+            None => {}
+        }
+    }
+    held
+}
+
+fn delete_pod(node: &Node<'_>, force: bool, why: String) -> Option<Action> {
+    let pod = node.pod?;
+    Some(Action::DeletePod { name: pod.name.clone(), uid: pod.uid.clone(), force, why })
+}
+
+/// A pod on a lost host: its session is ended first, so that its process, which may still run, acknowledges nothing; its
+/// volume stays where it is and is never used again, so that it cannot vote twice.
+fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
+    let kind = OperationKind::Replace;
+    let stranded = |n: &&Node<'_>| matches!(n.health, Health::Stranded(_));
+    let all = || facts.nodes.values().filter(stranded);
+    // One that was begun goes on.
+    let node = all().find(|n| n.volume.is_some_and(|v| v.abandoned)).or_else(|| all().next())?;
+    let why = node.trouble();
+    if let Err(wait) = facts.safe_without(node) {
+        return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
+    }
+    if let Some(other) = facts.replacement_beside(node.ordinal) {
+        let step = format!("{why}; waiting until {} is back with its new volume", other.id);
+        return Some(Operation::wait(kind, node, step));
+    }
+    if let Some(log) = node.log.filter(|l| l.alive && node.is_registered()) {
+        let action = Action::EndSession { node: node.id.clone(), epoch: log.epoch, why: why.clone() };
+        return Some(Operation::act(kind, node, format!("{why}; ending its session"), action));
+    }
+    let mut operation = Operation::wait(kind, node, format!("{why}; giving its pod up"));
+    if let Some(v) = node.volume.filter(|v| node.wanted && !v.abandoned) {
+        operation.actions.push(Action::PatchVolume {
+            name: v.name.clone(),
+            uid: v.uid.clone(),
+            patch: volume::abandon(&why),
+            why: why.clone(),
+        });
+    }
+    operation.actions.extend(delete_pod(node, true, why));
+    Some(operation)
+}
+
+/// Nodes beyond the wanted number, highest first: drained, stopped, removed from the record.
+fn removal(facts: &Facts<'_>) -> Option<Operation> {
+    let kind = OperationKind::Remove;
+    let leaving = |n: &&Node<'_>| !n.wanted && (n.pod.is_some() || n.log.is_some());
+    let node = facts.nodes.values().rev().find(leaving)?;
+    if facts.log.is_none() {
+        // Nobody ever served: there is nothing to drain.
+        if facts.cluster_uid().is_none() && node.health != Health::Stopping {
+            let action = delete_pod(node, false, "not wanted any more".to_owned())?;
+            return Some(Operation::act(kind, node, "stopping its pod", action));
+        }
+        return Some(Operation::hold(kind, node, "no node shows the cluster's record"));
+    }
+    match (node.pod, node.log) {
+        (Some(_), _) if node.health == Health::Stopping => Some(Operation::wait(kind, node, "its pod is stopping")),
+        (Some(_), Some(log)) if log.alive => remove_live(facts, node),
+        (Some(_), _) => {
+            if let Err(wait) = facts.safe_without(node) {
+                return Some(Operation::hold(kind, node, wait));
+            }
+            let action = delete_pod(node, false, "not wanted any more, and not serving".to_owned())?;
+            Some(Operation::act(kind, node, "stopping its pod", action))
+        }
+        (None, Some(log)) if log.alive => Some(Operation::wait(kind, node, "its session is ending")),
+        (None, Some(_)) => match node.drain.map_or(0, |d| d.remaining_streams) {
+            0 => {
+                let why = "drained and stopped".to_owned();
+                let action = Action::RemoveNode { node: node.id.clone(), why };
+                Some(Operation::act(kind, node, "removing it from the cluster's record", action))
+            }
+            n => Some(Operation::wait(kind, node, format!("{n} of its streams wait for recovery"))),
+        },
+        (None, None) => None,
+    }
+}
+
+fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
+    let kind = OperationKind::Remove;
+    let log = node.log?;
+    if let Err(wait) = facts.safe_without(node) {
+        return Some(Operation::hold(kind, node, wait));
+    }
+    if !log.draining {
+        if let Some(other) = facts.in_transit_beside(node.ordinal) {
+            return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
+        }
+        if !facts.members_settled() {
+            return Some(Operation::hold(kind, node, "the metadata log's membership is changing"));
+        }
+    }
+    match node.drain {
+        Some(drain) if log.draining && drain.remaining_streams == 0 => {
+            if let Some(other) = facts.in_transit_beside(node.ordinal) {
+                return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
+            }
+            let why = "drained, and not wanted any more".to_owned();
+            Some(Operation::act(kind, node, "stopping its pod", delete_pod(node, false, why)?))
+        }
+        Some(drain) if log.draining && drain.state != weir_api::admin::DrainState::GaveUp => {
+            Some(Operation::wait(kind, node, format!("{} streams to give away", drain.remaining_streams)))
+        }
+        Some(_) | None => {
+            let action = Action::Drain { node: node.id.clone(), why: "it is to be removed".to_owned() };
+            Some(Operation::act(kind, node, "draining", action))
+        }
+    }
+}
+
+/// Pods that are over, or broken and made from an old template: a new one cannot be worse. And in a total outage, pods
+/// that are merely unready, for the fix may be in the new template.
+fn broken(facts: &Facts<'_>) -> Option<Operation> {
+    let kind = OperationKind::Replace;
+    let outage = facts.wanted().all(|n| n.health != Health::Ready);
+    let replaceable = |n: &&Node<'_>| match &n.health {
+        Health::Broken(_) => n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some()),
+        Health::Pending(_) => n.outdated || n.has_spoiled_volume(),
+        Health::Starting(_) => n.outdated && !n.is_serving(),
+        Health::Unready(_) => n.outdated,
+        Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
+    };
+    let node = facts.wanted().rev().find(replaceable)?;
+    let why = node.trouble();
+    let dead = !node.pod.is_some_and(|p| p.running);
+    // What does not run holds no vote that could be lost by stopping it.
+    if !dead {
+        // An election takes a moment too; only what lasts is an outage.
+        let lasts = node.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
+        if let Err(wait) = facts.safe_without(node)
+            && !(outage && lasts && facts.quorum() != Some(true))
+        {
+            return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
+        }
+        if let Some(other) = facts.wanted().find(|n| n.ordinal != node.ordinal && is_coming(facts, n)) {
+            return Some(Operation::wait(kind, node, format!("{why}; {}: {}", other.id, other.trouble())));
+        }
+    }
+    if node.has_spoiled_volume() {
+        if let Err(wait) = super::nodes::may_replace_data(facts, node) {
+            return Some(Operation::hold(kind, node, wait));
+        }
+    }
+    let action = delete_pod(node, false, why.clone())?;
+    Some(Operation { drains: false, ..Operation::act(kind, node, format!("{why}; replacing its pod"), action) })
+}
+
+/// Its container was not even started yet.
+fn is_coming(facts: &Facts<'_>, node: &Node<'_>) -> bool {
+    let young = node.pod.is_some_and(|p| facts.observed.now_ms - p.created_ms < crate::facts::TRANSIT_MS);
+    match node.health {
+        Health::Stopping => true,
+        Health::Starting(_) => young,
+        Health::Absent
+        | Health::Pending(_)
+        | Health::Unready(_)
+        | Health::Broken(_)
+        | Health::Stranded(_)
+        | Health::Ready => false,
+    }
+}
+
+/// Ready pods of an old template, or with a volume that is to be given up: drained, stopped, made anew; the metadata log's
+/// leader last.
+fn outdated(facts: &Facts<'_>) -> Option<Operation> {
+    let kind = OperationKind::Restart;
+    let by_operator = facts.cluster.spec.update.strategy == UpdateStrategy::Rolling;
+    let due = |n: &&Node<'_>| {
+        n.health == Health::Ready && ((n.outdated && by_operator) || n.has_spoiled_volume())
+    };
+    let rank = |n: &&Node<'_>| {
+        let begun = n.log.is_some_and(|l| l.draining) && !n.drain_wanted && !n.cordoned;
+        let leads = facts.log.is_some_and(|l| l.leader.as_ref() == Some(&n.id));
+        (!begun, leads, std::cmp::Reverse(n.ordinal))
+    };
+    let node = facts.wanted().filter(due).min_by_key(rank)?;
+    if let Some(other) = facts.unsettled_beside(node.ordinal) {
+        return Some(Operation::hold(kind, node, format!("waiting for {other}")));
+    }
+    if let Err(wait) = facts.safe_without(node) {
+        return Some(Operation::hold(kind, node, wait));
+    }
+    let why = match node.has_spoiled_volume() {
+        true => "its volume is to be given up",
+        false => "its template has changed",
+    };
+    if node.has_spoiled_volume() {
+        if let Err(wait) = super::nodes::may_replace_data(facts, node) {
+            return Some(Operation::hold(kind, node, wait));
+        }
+    }
+    let others_take = facts.nodes.values().any(|n| n.ordinal != node.ordinal && takes_streams(n));
+    if !others_take {
+        return Some(Operation::act(kind, node, "restarting", delete_pod(node, false, why.to_owned())?));
+    }
+    let log = node.log?;
+    let Some(drain) = node.drain.filter(|_| log.draining) else {
+        let action = Action::Drain { node: node.id.clone(), why: why.to_owned() };
+        return Some(Operation::act(kind, node, "draining", action));
+    };
+    let since = drain.since_ms.unwrap_or(0);
+    let now: u64 = facts.observed.now_ms.try_into().unwrap_or(0);
+    let late = now.saturating_sub(since) >= u64::from(facts.cluster.spec.update.drain_timeout_seconds) * 1000;
+    match drain.remaining_streams {
+        0 => Some(Operation::act(kind, node, "restarting", delete_pod(node, false, format!("{why}; drained"))?)),
+        n if late => {
+            let why = format!("{why}; {n} streams are left after update.drainTimeoutSeconds");
+            Some(Operation::act(kind, node, "restarting", delete_pod(node, false, why)?))
+        }
+        n if drain.state == weir_api::admin::DrainState::GaveUp => {
+            let action = Action::Drain { node: node.id.clone(), why: format!("{why}; {n} streams are left") };
+            Some(Operation::act(kind, node, "draining again", action))
+        }
+        n => Some(Operation::wait(kind, node, format!("{n} streams to give away"))),
+    }
+}
+
+fn takes_streams(n: &Node<'_>) -> bool {
+    n.log.is_some_and(|l| l.alive && !l.draining && l.slots.get() > 0)
+}
+
+/// Drains that the spec asks for, and early ones where a host is being emptied.
+fn drain(facts: &Facts<'_>) -> Option<Operation> {
+    let kind = OperationKind::Drain;
+    let asked = |n: &&Node<'_>| n.drain_wanted || n.cordoned;
+    let under_way = |n: &&Node<'_>| n.drain.is_some_and(|d| d.remaining_streams > 0);
+    if let Some(node) = facts.wanted().filter(asked).find(|n| n.log.is_some_and(|l| l.draining) && under_way(n)) {
+        let left = node.drain.map_or(0, |d| d.remaining_streams);
+        if node.drain.is_some_and(|d| d.state == weir_api::admin::DrainState::GaveUp) {
+            let action = Action::Drain { node: node.id.clone(), why: format!("{left} streams are left") };
+            return Some(Operation::act(kind, node, "draining again", action));
+        }
+        return Some(Operation::wait(kind, node, format!("{left} streams to give away")));
+    }
+    let due = |n: &&Node<'_>| asked(n) && n.is_serving() && n.log.is_some_and(|l| !l.draining);
+    let node = facts.wanted().filter(due).max_by_key(|n| (n.drain_wanted, n.ordinal))?;
+    let others_take = facts.nodes.values().any(|n| n.ordinal != node.ordinal && takes_streams(n));
+    let why = if node.drain_wanted { "spec.nodes[].drain says so" } else { "its host takes no new pods" };
+    if !others_take {
+        // An emptied host is an offer, not an order.
+        return node.drain_wanted.then(|| Operation::hold(kind, node, "no other node could take its streams"));
+    }
+    if let Some(other) = facts.in_transit_beside(node.ordinal) {
+        return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
+    }
+    let action = Action::Drain { node: node.id.clone(), why: why.to_owned() };
+    Some(Operation::act(kind, node, "draining", action))
+}

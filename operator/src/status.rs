@@ -1,0 +1,458 @@
+//! What the status says.
+//!
+//! Invariant: pure, made anew from this pass's facts; a time changes only with what it is the time of, so that the same
+//! facts give the same bytes and nothing is written at rest. Counts that change all the time are taken over from the
+//! status before, but about once a minute. Called by `plan`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt;
+
+use crate::action::Note;
+use crate::crd::{
+    ClusterState, NodeState, OperationState, SlotsState, StreamCluster, StreamClusterStatus,
+};
+use crate::facts::{Facts, Health, Node};
+use crate::names;
+use crate::observed::{CredentialsView, Tokens};
+use crate::plan::{Operation, OperationKind};
+
+/// Exit codes of `weir serve` that say something of the store.
+const EXIT_OTHER_CLUSTER: i32 = 3;
+const EXIT_BAD_STORE: i32 = 5;
+
+/// One condition, before it has a time.
+struct Said {
+    kind: &'static str,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+fn said(kind: &'static str, status: &'static str, reason: &'static str, message: impl Into<String>) -> Said {
+    Said { kind, status, reason, message: message.into() }
+}
+
+/// The status of this pass.
+pub(crate) fn status(
+    facts: &Facts<'_>,
+    operation: Option<&Operation>,
+    paused: bool,
+    refresh_counts: bool,
+) -> StreamClusterStatus {
+    let cluster = facts.cluster;
+    let before = cluster.status.as_ref();
+    let nodes: Vec<NodeState> =
+        facts.nodes.values().map(|n| node_state(facts, n, refresh_counts)).collect();
+    let ready = facts.wanted().filter(|n| n.health == Health::Ready).count();
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let blocked = blocked(facts);
+    let conditions = conditions(facts, operation, paused, blocked.as_deref());
+    let (state, message) = state(facts, operation, paused, blocked, &conditions);
+    let streams = facts.log.map(|l| l.streams);
+    let had = before.and_then(|s| s.streams);
+    StreamClusterStatus {
+        observed_generation: cluster.metadata.generation,
+        state: Some(state),
+        message,
+        ready: format!("{ready}/{}", cluster.spec.replicas),
+        replicas: count(facts.observed.pods.iter().filter(|p| p.deleting_since_ms.is_none()).count()),
+        ready_replicas: count(ready),
+        updated_replicas: count(facts.wanted().filter(|n| n.pod.is_some() && !n.outdated).count()),
+        selector: names::selector(&cluster.name_any()),
+        cluster_uid: facts.cluster_uid(),
+        image: Some(facts.image.clone()),
+        leader: facts.log.and_then(|l| l.leader.as_ref()).map(ToString::to_string),
+        version: version(facts),
+        streams: if refresh_counts || had.is_none() { streams } else { had },
+        slots: facts.log.map(|l| l.nodes.iter().map(|n| u64::from(n.slots.get())).sum()),
+        nodes,
+        operation: operation.map(|o| OperationState {
+            kind: format!("{:?}", o.kind),
+            node: names::pod(&cluster.name_any(), o.ordinal),
+            step: without_numbers(&o.step, refresh_counts, before),
+        }),
+        conditions: with_times(facts, conditions),
+    }
+}
+
+/// A step that only counts on is not told at each count.
+fn without_numbers(step: &str, refresh: bool, before: Option<&StreamClusterStatus>) -> String {
+    let had = before.and_then(|s| s.operation.as_ref()).map(|o| o.step.as_str());
+    let letters = |s: &str| s.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    match had {
+        Some(had) if !refresh && letters(had) == letters(step) => had.to_owned(),
+        _ => step.to_owned(),
+    }
+}
+
+fn version(facts: &Facts<'_>) -> Option<String> {
+    let mut all: Vec<&String> = facts.observed.probes.values().filter_map(|p| p.version.as_ref()).collect();
+    all.sort_unstable();
+    all.dedup();
+    let joined = all.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    (!joined.is_empty()).then_some(joined)
+}
+
+fn node_state(facts: &Facts<'_>, node: &Node<'_>, refresh_counts: bool) -> NodeState {
+    let before = facts.cluster.status.as_ref();
+    let had = before.and_then(|s| s.nodes.iter().find(|n| n.ordinal == node.ordinal));
+    let log = node.log;
+    let streams = log.map(|l| l.assigned_streams);
+    let had_streams = had.and_then(|n| n.streams);
+    // What the record says of the node stays known while nobody shows it: an empty volume must not pass for a first one.
+    let known = |now: Option<u64>, before: Option<u64>| now.or(before.filter(|_| facts.log.is_none()));
+    NodeState {
+        name: node.id.to_string(),
+        ordinal: node.ordinal,
+        ready: node.health == Health::Ready,
+        pod_uid: log
+            .map(|l| l.incarnation.to_string())
+            .or_else(|| had.filter(|_| facts.log.is_none())?.pod_uid.clone()),
+        epoch: known(log.map(|l| l.epoch.0), had.and_then(|n| n.epoch)),
+        raft_id: known(log.map(|l| l.raft_id.0), had.and_then(|n| n.raft_id)),
+        voter: node.member.is_some_and(|m| m.voter),
+        slots: Some(SlotsState { desired: node.slots, applied: log.map(|l| l.slots.get()) }),
+        streams: if refresh_counts || had_streams.is_none() { streams } else { had_streams },
+        draining: log.is_some_and(|l| l.draining),
+        updated: node.pod.is_some() && !node.outdated,
+        host: node.pod.and_then(|p| p.host.clone()),
+        volume: node.pod.map(|p| p.claim.clone()),
+        message: node_message(facts, node),
+    }
+}
+
+fn node_message(facts: &Facts<'_>, node: &Node<'_>) -> String {
+    let waits = node.volume.is_none() && node.wanted;
+    match crate::plan::may_replace_data(facts, node) {
+        Err(why) if waits => why,
+        _ => node.trouble(),
+    }
+}
+
+/// What a person has to see to.
+fn blocked(facts: &Facts<'_>) -> Option<String> {
+    if let Some(e) = &facts.unbuildable {
+        return Some(e.to_string());
+    }
+    if let Some(why) = &facts.foreign_log {
+        return Some(why.clone());
+    }
+    if let Tokens::Unusable(why) = &facts.observed.tokens {
+        return Some(why.clone());
+    }
+    let taken = crate::plan::taken(facts);
+    if !taken.is_empty() {
+        return Some(format!("{} belongs to somebody else; the cluster needs that name", taken.join(", ")));
+    }
+    None
+}
+
+fn conditions(
+    facts: &Facts<'_>,
+    operation: Option<&Operation>,
+    paused: bool,
+    blocked: Option<&str>,
+) -> Vec<Said> {
+    let quorum = quorum(facts);
+    let storage = storage(facts);
+    let ready = ready(facts, &quorum, &storage, blocked);
+    let progressing = progressing(facts, operation, paused);
+    let degraded = degraded(facts, operation, blocked);
+    let busy = progressing.status == "True";
+    let reconciling = said(
+        "Reconciling",
+        progressing.status,
+        if busy { "Progressing" } else { "Settled" },
+        if busy { progressing.message.clone() } else { String::new() },
+    );
+    let stalled = match blocked {
+        Some(why) => said("Stalled", "True", "Blocked", why),
+        None => said("Stalled", "False", "NotBlocked", ""),
+    };
+    vec![ready, progressing, degraded, quorum, slots(facts), storage, reconciling, stalled]
+}
+
+fn quorum(facts: &Facts<'_>) -> Said {
+    const KIND: &str = "QuorumHealthy";
+    let Some(log) = facts.log else {
+        return match (facts.cluster_uid(), facts.observed.pods.is_empty()) {
+            (None, _) => said(KIND, "Unknown", "NotFounded", "the metadata log is not founded yet"),
+            (Some(_), true) => said(KIND, "False", "NoNodes", "no node is there"),
+            (Some(_), false) => said(KIND, "Unknown", "NoAnswer", "no node shows the cluster's record"),
+        };
+    };
+    let Some(members) = &log.members else {
+        return said(KIND, "Unknown", "NoLeader", "no leader of the metadata log answers");
+    };
+    let voters = members.members.iter().filter(|m| m.voter);
+    let silent: Vec<String> = voters
+        .clone()
+        .filter(|m| !m.leader && m.heard_ms_ago.is_none_or(|ms| ms > 3_000))
+        .map(|m| m.node.as_ref().map_or_else(|| format!("raft id {}", m.raft_id), ToString::to_string))
+        .collect();
+    match members.quorum_healthy {
+        Some(true) if silent.is_empty() => said(KIND, "True", "AllVotersHeard", format!("{} voters", voters.count())),
+        Some(true) => said(KIND, "True", "MajorityHeard", format!("silent: {}", silent.join(", "))),
+        Some(false) => said(KIND, "False", "NoMajority", format!("silent voters: {}", silent.join(", "))),
+        None => said(KIND, "Unknown", "NoLeader", "no leader of the metadata log answers"),
+    }
+}
+
+fn slots(facts: &Facts<'_>) -> Said {
+    const KIND: &str = "SlotsSynced";
+    if facts.log.is_none() {
+        return said(KIND, "Unknown", "NoAnswer", "no node shows the cluster's record");
+    }
+    let differs = |n: &&Node<'_>| n.log.is_some_and(|l| l.slots.get() != n.slots);
+    let behind: Vec<String> = facts.wanted().filter(differs).map(|n| n.id.to_string()).collect();
+    match behind.is_empty() {
+        true => said(KIND, "True", "Applied", ""),
+        false => said(KIND, "False", "Applying", format!("not applied yet: {}", behind.join(", "))),
+    }
+}
+
+fn storage(facts: &Facts<'_>) -> Said {
+    const KIND: &str = "StorageReady";
+    if let CredentialsView::Missing(why) = &facts.observed.credentials {
+        return said(KIND, "False", "CredentialsMissing", why.clone());
+    }
+    let ended = |code: i32| {
+        facts.wanted().find_map(|n| {
+            let pod = n.pod.filter(|p| !p.ready)?;
+            let (ended, words) = pod.ended.as_ref()?;
+            (*ended == code).then(|| format!("{}: {}", n.id, crate::facts::cut(words)))
+        })
+    };
+    if let Some(why) = ended(EXIT_BAD_STORE) {
+        return said(KIND, "False", "PropertyMissing", why);
+    }
+    if let Some(why) = ended(EXIT_OTHER_CLUSTER) {
+        return said(KIND, "False", "OtherCluster", why);
+    }
+    let about_store = |code: &str| matches!(code, "store" | "wal" | "segments");
+    let told = facts.wanted().find_map(|n| {
+        let probe = facts.observed.probes.get(n.id.as_str())?;
+        let reason = probe.ready.as_ref()?.reasons.iter().find(|r| about_store(&r.code))?;
+        Some(format!("{}: {}", n.id, crate::facts::cut(&reason.detail)))
+    });
+    if let Some(why) = told {
+        return said(KIND, "False", "StoreTrouble", why);
+    }
+    match facts.wanted().any(|n| n.health == Health::Ready) {
+        true => said(KIND, "True", "Probed", ""),
+        false => said(KIND, "Unknown", "NotProbed", "no node has come far enough to tell"),
+    }
+}
+
+fn ready(facts: &Facts<'_>, quorum: &Said, storage: &Said, blocked: Option<&str>) -> Said {
+    const KIND: &str = "Ready";
+    let missing: Vec<String> = facts
+        .wanted()
+        .filter(|n| n.health != Health::Ready)
+        .map(|n| format!("{}: {}", n.id, node_message(facts, n)))
+        .collect();
+    if !missing.is_empty() {
+        let why = blocked.map_or_else(|| missing.join("; "), str::to_owned);
+        return said(KIND, "False", "NodesNotReady", crate::facts::cut(&why));
+    }
+    if storage.status == "False" {
+        return said(KIND, "False", "StorageNotReady", storage.message.clone());
+    }
+    match quorum.status {
+        "True" => said(KIND, "True", "AllNodesReady", ""),
+        "False" => said(KIND, "False", "NoQuorum", quorum.message.clone()),
+        _ => said(KIND, "Unknown", "NoAnswer", quorum.message.clone()),
+    }
+}
+
+fn progressing(facts: &Facts<'_>, operation: Option<&Operation>, paused: bool) -> Said {
+    const KIND: &str = "Progressing";
+    if paused {
+        let text = format!("annotation {} is true: nothing is changed", names::PAUSED);
+        return said(KIND, "False", "Paused", text);
+    }
+    if let Some(o) = operation {
+        let reason = match o.kind {
+            OperationKind::Remove => "ScalingDown",
+            OperationKind::Restart => "Rolling",
+            OperationKind::Replace => "Replacing",
+            OperationKind::Drain => "Draining",
+        };
+        let node = names::pod(&facts.cluster.name_any(), o.ordinal);
+        return said(KIND, "True", reason, format!("{node}: {}", letters_only(&o.step)));
+    }
+    let coming: Vec<String> = facts
+        .wanted()
+        .filter(|n| !matches!(n.health, Health::Ready | Health::Broken(_) | Health::Stranded(_)))
+        .map(|n| n.id.to_string())
+        .collect();
+    match coming.is_empty() {
+        true => said(KIND, "False", "Settled", ""),
+        false => said(KIND, "True", "StartingNodes", format!("waiting for {}", coming.join(", "))),
+    }
+}
+
+/// Counts in a condition's text would change it at every look.
+fn letters_only(step: &str) -> String {
+    match step.split_once(' ') {
+        Some((number, rest)) if number.bytes().all(|b| b.is_ascii_digit()) => rest.to_owned(),
+        _ => step.to_owned(),
+    }
+}
+
+fn degraded(facts: &Facts<'_>, operation: Option<&Operation>, blocked: Option<&str>) -> Said {
+    const KIND: &str = "Degraded";
+    if let Some(why) = blocked {
+        return said(KIND, "True", "Blocked", why);
+    }
+    let bad: Vec<&Node<'_>> =
+        facts.wanted().filter(|n| matches!(n.health, Health::Broken(_) | Health::Stranded(_))).collect();
+    if let Some(node) = bad.first() {
+        let rolling = facts.nodes.values().any(|n| n.outdated);
+        let reason = match (&node.health, rolling, node.outdated) {
+            (Health::Stranded(_), _, _) => "HostLost",
+            // The newest template does not come up: the roll stops here.
+            (_, true, false) => "RolloutFailed",
+            _ => "NodeBroken",
+        };
+        let all: Vec<String> = bad.iter().map(|n| format!("{}: {}", n.id, n.trouble())).collect();
+        return said(KIND, "True", reason, all.join("; "));
+    }
+    if let Some(o) = operation.filter(|o| o.actions.is_empty() && o.kind == OperationKind::Replace) {
+        return said(KIND, "True", "ReplacementWaits", letters_only(&o.step));
+    }
+    let waits = facts.wanted().find(|n| n.volume.is_none() && crate::plan::may_replace_data(facts, n).is_err());
+    if let Some(node) = waits {
+        return said(KIND, "True", "VolumeLost", format!("{}: {}", node.id, node_message(facts, node)));
+    }
+    let resize = facts.observed.volumes.iter().find_map(|v| Some((v, v.resize_error.as_ref()?)));
+    if let Some((v, why)) = resize {
+        return said(KIND, "True", "ResizeFailed", format!("{}: {}", v.name, crate::facts::cut(why)));
+    }
+    said(KIND, "False", "AsExpected", "")
+}
+
+fn state(
+    facts: &Facts<'_>,
+    operation: Option<&Operation>,
+    paused: bool,
+    blocked: Option<String>,
+    conditions: &[Said],
+) -> (ClusterState, String) {
+    let find = |kind| conditions.iter().find(|c| c.kind == kind);
+    let message = |kind| find(kind).map(|c| c.message.clone()).unwrap_or_default();
+    if paused {
+        return (ClusterState::Paused, message("Progressing"));
+    }
+    if let Some(why) = blocked {
+        return (ClusterState::Blocked, why);
+    }
+    if let Some(o) = operation {
+        let state = match o.kind {
+            OperationKind::Remove => ClusterState::ScalingDown,
+            OperationKind::Restart => ClusterState::Rolling,
+            OperationKind::Replace => ClusterState::Replacing,
+            OperationKind::Drain => ClusterState::Draining,
+        };
+        return (state, message("Progressing"));
+    }
+    if find("Ready").is_some_and(|c| c.status == "True") {
+        return (ClusterState::Ready, String::new());
+    }
+    if facts.cluster_uid().is_none() {
+        return (ClusterState::Creating, message("Ready"));
+    }
+    let known = facts.cluster.status.as_ref();
+    let is_new = |n: &Node<'_>| !n.was_member(known) && n.health != Health::Ready;
+    match facts.wanted().any(is_new) {
+        true => (ClusterState::ScalingUp, message("Ready")),
+        false => (ClusterState::Waiting, message("Ready")),
+    }
+}
+
+/// A condition keeps the time at which its status became what it is.
+fn with_times(facts: &Facts<'_>, all: Vec<Said>) -> Vec<Condition> {
+    let before = facts.cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let now = jiff::Timestamp::from_millisecond(facts.observed.now_ms / 1000 * 1000).unwrap_or_default();
+    let with_time = |Said { kind, status, reason, message }| {
+        let had = before.iter().find(|c| c.type_ == kind && c.status == status);
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.chars().take(1000).collect(),
+            observed_generation: facts.cluster.metadata.generation,
+            last_transition_time: had.map_or(Time(now), |c| c.last_transition_time.clone()),
+        }
+    };
+    all.into_iter().map(with_time).collect()
+}
+
+/// Nothing is going on and nothing is waited for.
+pub(crate) fn is_settled(status: &StreamClusterStatus) -> bool {
+    let is = |kind: &str, value: &str| status.conditions.iter().any(|c| c.type_ == kind && c.status == value);
+    is("Ready", "True") && is("Progressing", "False") && is("SlotsSynced", "True")
+}
+
+/// Conditions that turned, as events.
+pub(crate) fn transitions(before: Option<&StreamClusterStatus>, now: &StreamClusterStatus) -> Vec<Note> {
+    let had = |kind: &str| before?.conditions.iter().find(|c| c.type_ == kind);
+    let mut notes = Vec::new();
+    for condition in &now.conditions {
+        let (status, old) = (condition.status.as_str(), had(&condition.type_).map(|c| c.status.as_str()));
+        if old == Some(status) {
+            continue;
+        }
+        let (warning, reason) = match (condition.type_.as_str(), status, old) {
+            ("Ready", "True", _) => (false, "Ready"),
+            ("Ready", "False", Some("True")) => (true, "NotReady"),
+            ("Degraded", "True", _) => (true, "Degraded"),
+            ("QuorumHealthy", "False", _) => (true, "QuorumLost"),
+            ("StorageReady", "False", _) => (true, "StorageNotReady"),
+            _ => continue,
+        };
+        let text = match condition.message.is_empty() {
+            true => condition.reason.clone(),
+            false => format!("{}: {}", condition.reason, condition.message),
+        };
+        notes.push(Note { warning, reason, text });
+    }
+    notes
+}
+
+/// Whether two statuses differ in more than counts that change all the time.
+pub fn differs_but_for_counts(a: &StreamClusterStatus, b: &StreamClusterStatus) -> bool {
+    let bare = |s: &StreamClusterStatus| {
+        let mut s = s.clone();
+        s.streams = None;
+        s.nodes.iter_mut().for_each(|n| n.streams = None);
+        s
+    };
+    bare(a) != bare(b)
+}
+
+/// The status with what could not be done in it.
+pub(crate) fn with_failures(
+    cluster: &StreamCluster,
+    mut status: StreamClusterStatus,
+    failures: &[String],
+) -> StreamClusterStatus {
+    let Some(first) = failures.first() else { return status };
+    let message: String = failures.join("; ").chars().take(1000).collect();
+    let had = cluster.status.iter().flat_map(|s| &s.conditions);
+    for condition in status.conditions.iter_mut().filter(|c| c.type_ == "Degraded") {
+        if condition.status != "True" {
+            let before = had.clone().find(|c| c.type_ == "Degraded" && c.status == "True");
+            if let Some(before) = before {
+                condition.last_transition_time = before.last_transition_time.clone();
+            }
+            condition.status = "True".to_owned();
+        }
+        condition.reason = "ActionFailed".to_owned();
+        condition.message = message.clone();
+    }
+    if status.message.is_empty() || status.state == Some(ClusterState::Creating) {
+        status.message = first.chars().take(300).collect();
+    }
+    status
+}

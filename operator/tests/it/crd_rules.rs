@@ -1,0 +1,274 @@
+//! What the schema refuses, and what it says. The same table is for the real API server on the test bed.
+
+use kube::core::cel::Validator;
+use serde_json::{Value, json};
+use weir_operator::crd::{self, CONFIG_KEYS};
+
+use crate::fixtures::{full, minimal, with};
+
+fn schema() -> Value {
+    let crd = serde_json::to_value(crd::definition()).unwrap();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+/// Types, bounds, choices and required fields, as the API server checks them before the rules.
+fn structural(schema: &Value, value: &Value, path: &str, errors: &mut Vec<String>) {
+    if value.is_null() {
+        return;
+    }
+    let mut say = |text: String| errors.push(format!("{path}: {text}"));
+    let fits = match schema["type"].as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some("boolean") => value.is_boolean(),
+        _ => true,
+    };
+    if !fits {
+        return say(format!("must be of type {}", schema["type"].as_str().unwrap_or_default()));
+    }
+    if let (Some(n), Some(min)) = (value.as_f64(), schema["minimum"].as_f64())
+        && n < min
+    {
+        say(format!("should be greater than or equal to {min}"));
+    }
+    if let (Some(n), Some(max)) = (value.as_f64(), schema["maximum"].as_f64())
+        && n > max
+    {
+        say(format!("should be less than or equal to {max}"));
+    }
+    if let Some(text) = value.as_str() {
+        let length = text.chars().count() as u64;
+        if schema["minLength"].as_u64().is_some_and(|min| length < min) {
+            say(format!("should be at least {} chars long", schema["minLength"]));
+        }
+        if schema["maxLength"].as_u64().is_some_and(|max| length > max) {
+            say(format!("may not be more than {} bytes", schema["maxLength"]));
+        }
+    }
+    if let Some(choices) = schema["enum"].as_array()
+        && !choices.contains(value)
+    {
+        let all: Vec<String> = choices.iter().filter(|c| !c.is_null()).map(ToString::to_string).collect();
+        say(format!("supported values: {}", all.join(", ")));
+    }
+    if let Some(items) = value.as_array() {
+        if schema["maxItems"].as_u64().is_some_and(|max| items.len() as u64 > max) {
+            say(format!("must have at most {} items", schema["maxItems"]));
+        }
+        if let Some(keys) = schema["x-kubernetes-list-map-keys"].as_array() {
+            let key = |item: &Value| keys.iter().map(|k| item[k.as_str().unwrap()].to_string()).collect::<Vec<_>>();
+            for (i, item) in items.iter().enumerate() {
+                if items[..i].iter().any(|other| key(other) == key(item)) {
+                    say(format!("Duplicate value: {}", key(item).join(", ")));
+                }
+            }
+        }
+        for (i, item) in items.iter().enumerate() {
+            structural(&schema["items"], item, &format!("{path}[{i}]"), errors);
+        }
+    }
+    let Some(map) = value.as_object() else { return };
+    for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !map.contains_key(name) {
+            errors.push(format!("{path}.{name}: Required value"));
+        }
+    }
+    for (name, field) in map {
+        let inner = match &schema["properties"][name] {
+            Value::Null => &schema["additionalProperties"],
+            inner => inner,
+        };
+        if !inner.is_null() {
+            structural(inner, field, &format!("{path}.{name}"), errors);
+        }
+    }
+}
+
+/// As the API server would: the structure first, then the rules, old state beside new.
+fn verdict(new: &Value, old: Option<&Value>) -> Result<(), String> {
+    let schema = schema();
+    let mut errors = Vec::new();
+    structural(&schema["properties"]["spec"], &new["spec"], "spec", &mut errors);
+    if errors.is_empty() {
+        if let Err(broken) = Validator::new().validate(&schema, new, old) {
+            errors.extend(broken.into_vec().into_iter().map(|e| e.to_string()));
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
+}
+
+#[test]
+fn what_a_user_may_write_is_taken() {
+    for (name, value) in [("minimal", minimal()), ("full", full())] {
+        assert_eq!(verdict(&value, None), Ok(()), "{name}");
+        assert_eq!(verdict(&value, Some(&value)), Ok(()), "{name}");
+        let _typed = crate::fixtures::cluster(&value);
+    }
+    for key in CONFIG_KEYS {
+        assert_eq!(verdict(&with(minimal(), "/spec/config", json!({*key: "1"})), None), Ok(()), "{key}");
+    }
+}
+
+/// Pointer, value, and what the message must say.
+fn refused() -> Vec<(&'static str, Value, &'static str)> {
+    let long = "x".repeat(600);
+    vec![
+        ("/metadata/name", json!("Demo"), "1 to 40 of a-z, 0-9 and '-'"),
+        ("/metadata/name", json!("0demo"), "begin with a letter"),
+        ("/metadata/name", json!("d".repeat(41)), "1 to 40"),
+        ("/metadata/name", json!("a.b"), "1 to 40 of a-z"),
+        ("/spec/replicas", json!(0), "greater than or equal to 1"),
+        ("/spec/replicas", json!(101), "less than or equal to 100"),
+        ("/spec/replicas", json!("three"), "type integer"),
+        ("/spec/slots", json!(-1), "greater than or equal to 0"),
+        ("/spec/slots", json!(1_000_001), "less than or equal to 1000000"),
+        ("/spec/nodes", json!([{"ordinal": 1}, {"ordinal": 1}]), "Duplicate value: 1"),
+        ("/spec/nodes", json!([{"slots": 1}]), "ordinal: Required value"),
+        ("/spec/nodes", json!([{"ordinal": 100}]), "less than or equal to 99"),
+        ("/spec/nodes", json!([{"ordinal": 1, "slots": 2_000_000}]), "less than or equal to 1000000"),
+        ("/spec/nodes", json!([{"ordinal": 1, "advertisedUrl": "weir-1:80"}]), "http(s)://HOST[:PORT]"),
+        ("/spec/nodes", json!([{"ordinal": 1, "advertisedUrl": "http://{node}"}]), "without path and placeholders"),
+        ("/spec/image", json!("weir latest"), "without spaces"),
+        ("/spec/imagePullPolicy", json!("Sometimes"), "\"Always\", \"IfNotPresent\", \"Never\""),
+        ("/spec/objectStore", Value::Null, "objectStore: Required value"),
+        ("/spec/objectStore", json!({}), "bucket: Required value"),
+        ("/spec/objectStore/bucket", json!("My_Bucket"), "3 to 63 of a-z, 0-9, '.' and '-'"),
+        ("/spec/objectStore/bucket", json!("ab"), "at least 3"),
+        ("/spec/objectStore/prefix", json!("/a"), "none at its ends"),
+        ("/spec/objectStore/prefix", json!("a//b"), "single slashes"),
+        ("/spec/objectStore/prefix", json!("a b"), "A-Z, a-z, 0-9"),
+        ("/spec/objectStore/endpoint", json!("minio:9000"), "http(s)://HOST[:PORT]"),
+        ("/spec/objectStore/endpoint", json!("http://minio/path"), "without path"),
+        ("/spec/objectStore/endpoint", json!("http://user@minio"), "credentials"),
+        ("/spec/objectStore/endpoint", json!(format!("http://{long}")), "more than 500"),
+        ("/spec/objectStore/region", json!("EU"), "such as eu-central-1"),
+        ("/spec/objectStore/credentials", json!({}), "secretName: Required value"),
+        ("/spec/objectStore/credentials", json!({"secretName": "S3"}), "name of a Secret"),
+        ("/spec/objectStore/credentials", json!({"secretName": "s3"}), "region is needed"),
+        ("/spec/objectStore/adoptClusterUid", json!("ABC"), "32 hexadecimal digits, lower case"),
+        ("/spec/metadata", json!({"voters": 2}), "must be 1, 3 or 5"),
+        ("/spec/metadata", json!({"voters": 7}), "must be 1, 3 or 5"),
+        ("/spec/metadata", json!({"volume": {"size": "big"}}), "quantity above 0 such as 2Gi"),
+        ("/spec/metadata", json!({"volume": {"size": "0"}}), "quantity above 0"),
+        ("/spec/routing", json!({"mode": "proxy"}), "\"redirect\", \"forward\""),
+        ("/spec/routing", json!({"advertisedUrl": "http://all.example"}), "must hold {node} or {ordinal}"),
+        ("/spec/routing", json!({"advertisedUrl": "http://{node}.{zone}"}), "no other placeholders"),
+        ("/spec/routing", json!({"advertisedUrl": "{node}:80"}), "http(s)://HOST[:PORT]"),
+        ("/spec/routing", json!({"mode": "forward", "advertisedUrl": "https://{node}"}), "begins with http://"),
+        ("/spec/routing", json!({"publicUrl": "streams.example"}), "routing.publicUrl must be http(s)://"),
+        ("/spec/routing", json!({"clusterDomain": ".local"}), "such as cluster.local"),
+        ("/spec/service", json!({"type": "ExternalName"}), "\"ClusterIP\", \"NodePort\", \"LoadBalancer\""),
+        ("/spec/service", json!({"ipFamilies": ["IPv5"]}), "IPv4, IPv6 or both"),
+        ("/spec/service", json!({"ipFamilies": ["IPv4", "IPv4"]}), "each once"),
+        ("/spec/service", json!({"ipFamilyPolicy": "Dual"}), "SingleStack, PreferDualStack or RequireDualStack"),
+        ("/spec/config", json!({"node-id": "x"}), "no other field sets: cache-bytes"),
+        ("/spec/config", json!({"cachebytes": "1"}), "cache-bytes"),
+        ("/spec/config", json!({"cache-bytes": 1}), "type string"),
+        ("/spec/podTemplate", json!({"labels": {"weir.dev/cluster": "x"}}), "begin with weir.dev/"),
+        ("/spec/podTemplate", json!({"labels": {"app.kubernetes.io/name": "x"}}), "app.kubernetes.io/"),
+        ("/spec/podTemplate", json!({"annotations": {"weir.dev/slots": "9"}}), "begin with weir.dev/"),
+        ("/spec/podTemplate", json!({"env": [{"name": "WEIR_SLOTS", "value": "1"}]}), "see spec.config"),
+        ("/spec/podTemplate", json!({"env": [{"name": "AWS_REGION", "value": "x"}]}), "AWS_ names of spec.objectStore"),
+        ("/spec/podTemplate", json!({"terminationGracePeriodSeconds": 5}), "greater than or equal to 15"),
+        ("/spec/podTemplate", json!({"affinity": "none"}), "type object"),
+        ("/spec/update", json!({"strategy": "Recreate"}), "\"Rolling\", \"OnDelete\""),
+        ("/spec/update", json!({"drainTimeoutSeconds": 0}), "greater than or equal to 1"),
+        ("/spec/deletionPolicy", json!({"whenDeleted": "Recycle"}), "\"Retain\", \"Delete\""),
+    ]
+}
+
+#[test]
+fn what_cannot_run_is_refused_with_what_is_allowed() {
+    let table = refused();
+    assert!(table.len() >= 30);
+    for (pointer, field, expected) in table {
+        let value = with(minimal(), pointer, field.clone());
+        let why = verdict(&value, None).expect_err(&format!("{pointer} = {field} was taken"));
+        assert!(why.contains(expected), "{pointer} = {field}: {why:?} does not say {expected:?}");
+    }
+    let forward = json!({"mode": "forward"});
+    let nodes = json!([{"ordinal": 0, "advertisedUrl": "https://x"}]);
+    let value = with(with(minimal(), "/spec/routing", forward), "/spec/nodes", nodes);
+    assert!(verdict(&value, None).unwrap_err().contains("nodes[].advertisedUrl to begin with http://"));
+}
+
+#[test]
+fn what_would_leave_records_behind_cannot_be_changed() {
+    let old = with(minimal(), "/spec/objectStore/prefix", json!("a"));
+    for (pointer, field, expected) in [
+        ("/spec/objectStore/bucket", json!("others"), "bucket cannot be changed"),
+        ("/spec/objectStore/prefix", json!("b"), "prefix cannot be changed"),
+        ("/spec/objectStore/prefix", Value::Null, "prefix cannot be changed"),
+    ] {
+        let new = with(old.clone(), pointer, field.clone());
+        let why = verdict(&new, Some(&old)).expect_err(&format!("{pointer} = {field} was taken"));
+        assert!(why.contains(expected), "{why}");
+    }
+    let why = verdict(&old, Some(&minimal())).unwrap_err();
+    assert!(why.contains("prefix cannot be changed"), "{why}");
+}
+
+#[test]
+fn all_else_may_be_changed() {
+    let mut new = full();
+    new["spec"]["objectStore"]["bucket"] = json!("records");
+    let old = with(minimal(), "/spec/objectStore/prefix", json!("prod/eu"));
+    assert_eq!(verdict(&new, Some(&old)), Ok(()));
+    assert_eq!(verdict(&old, Some(&new)), Ok(()));
+}
+
+#[test]
+fn the_generated_file_is_up_to_date_and_small() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../crds/streamcluster.yaml");
+    let file = std::fs::read_to_string(path).unwrap();
+    assert!(file == crd::yaml(), "run: cargo run -p weir-operator --bin crdgen > crds/streamcluster.yaml");
+    assert!(file.len() < 64 << 10, "{} bytes", file.len());
+}
+
+#[test]
+fn every_field_of_the_spec_says_what_it_is_and_whether_it_restarts_pods() {
+    fn walk(schema: &Value, path: &str, restarts_said: bool, bad: &mut Vec<String>) {
+        for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            let text = inner["description"].as_str().unwrap_or_default();
+            if text.len() < 8 {
+                bad.push(format!("{path}: no description"));
+            }
+            let said = restarts_said
+                || text.to_lowercase().replace('\n', " ").contains("restart")
+                || text.contains("Cannot be changed");
+            let leaf = inner["properties"].is_null() && inner["items"]["properties"].is_null();
+            if leaf && !said {
+                bad.push(format!("{path}: does not say whether it restarts pods"));
+            }
+            walk(inner, &path, said, bad);
+            walk(&inner["items"], &path, said, bad);
+        }
+    }
+    let mut bad = Vec::new();
+    walk(&schema()["properties"]["spec"], "spec", false, &mut bad);
+    bad.retain(|b| !b.contains("nodes.ordinal"));
+    assert!(bad.is_empty(), "{bad:#?}");
+}
+
+#[test]
+fn every_setting_of_a_node_is_a_field_or_allowed_in_config() {
+    let cli = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md")).unwrap();
+    let serve = cli.split("### weir serve").nth(1).unwrap().split("### ").next().unwrap();
+    let flags = serve.lines().filter_map(|l| l.trim().strip_prefix("--")).map(|l| {
+        l.split([' ', '[', '=']).next().unwrap_or_default()
+    });
+    let ours = [
+        "config", "node-id", "data-dir", "slots", "incarnation", "listen", "peer-listen", "admin-listen",
+        "advertise-url", "peer-advertise", "public-url", "join", "bootstrap", "cluster-size", "metadata-voters",
+        "cluster-identity", "adopt-cluster-uid", "routing", "store", "shutdown-grace", "admin-token-file",
+    ];
+    let mut seen = 0;
+    for flag in flags.filter(|f| f.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')) {
+        assert!(ours.contains(&flag) || CONFIG_KEYS.contains(&flag), "--{flag} is neither a field nor in config");
+        seen += usize::from(CONFIG_KEYS.contains(&flag));
+    }
+    assert!(seen >= CONFIG_KEYS.len(), "config allows settings that do not exist");
+}

@@ -1,0 +1,6 @@
+//! The operator against an API server and nodes in memory, and its rules and renderings offline. One binary, for linking
+//! takes longer than running.
+
+mod crd_rules;
+mod fixtures;
+mod golden;

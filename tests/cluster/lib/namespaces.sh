@@ -1,0 +1,102 @@
+# shellcheck shell=bash
+# The bed's namespaces. The bed as a whole, `control`, is a process, network and mount namespace; each host is one more,
+# nested in it, as a machine in its rack. Whatever is started, mounted or linked inside ends with the first process of
+# `control`, and a host's with the first process of the host: that is also how a host loses its power.
+
+# The first process of a namespace. It ends unless told within ten seconds that it has been recorded; as process 1 a
+# shell reaps orphans.
+# shellcheck disable=SC2016
+INIT='read -t 10 -r _ <>"$1" || exit 1; trap "exit 0" TERM; sleep infinity & while :; do wait; done'
+
+inside() { # inside PLACE COMMAND…: in the network, mounts and processes of `control` or of a host
+    local place="$1" init
+    shift
+    init="$(recorded "$place")" || fail "$place is not running"
+    nsenter --target "$init" --net --mount --pid --uts -- "$@"
+}
+
+# The only child of a process, once there is one.
+child_of() {
+    local pid
+    for _ in {1..100}; do
+        # The file has no end of line.
+        read -r pid _ <"/proc/$1/task/$1/children" || true
+        [[ -z ${pid:-} ]] || { echo "$pid"; return; }
+        sleep 0.02
+    done
+    return 1
+}
+
+# record_first NAME PID: and lets it live.
+record_first() {
+    record_process "$1" "$2"
+    echo recorded >"$BED/first"
+}
+
+start_control() {
+    rm -f "$BED/first"
+    mkfifo "$BED/first"
+    setsid unshare --net --pid --fork --kill-child --mount --propagation private --uts --mount-proc \
+        bash -c "$INIT" weir-bed "$BED/first" </dev/null >"$LOGS/control.log" 2>&1 9>&- &
+    local pid
+    pid="$(child_of $!)" || fail "no namespaces to be had; see $LOGS/control.log"
+    record_first control "$pid"
+    printf 'nameserver %s\nsearch default.svc.%s svc.%s %s\noptions ndots:5\n' \
+        "$CONTROL_IP" "$CLUSTER_DOMAIN" "$CLUSTER_DOMAIN" "$CLUSTER_DOMAIN" >"$BED/resolv.conf"
+    # The bridge is a cable here, not a firewall.
+    inside control bash -euc "
+        hostname control
+        mount --bind '$BED/resolv.conf' /etc/resolv.conf
+        ip link set lo up
+        ip link add uplink type bridge
+        ip address add $CONTROL_IP/24 dev uplink
+        ip link set uplink up
+        sysctl -qw net.ipv4.ip_forward=1
+        sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true
+    " >>"$LOGS/control.log" 2>&1 || fail "could not set up the network; see $LOGS/control.log"
+}
+
+# A host: its own /var (kept over a loss of power) and /run (not kept), and a cable to the bridge.
+start_host_namespace() {
+    local host="$1" control pid ip other
+    control="$(recorded control)" || fail "the bed is not running"
+    mkdir -p "$BED/$host/var/"{lib,log,tmp,cache}
+    ln -sfn /run "$BED/$host/var/run"
+    setsid nsenter --target "$control" --net --mount --pid --uts -- \
+        unshare --net --pid --fork --kill-child --mount --propagation private --uts --mount-proc \
+        bash -c "$INIT" "weir-bed $host" "$BED/first" </dev/null >"$LOGS/$host.log" 2>&1 9>&- &
+    pid="$(child_of $!)" && pid="$(child_of "$pid")" || fail "no namespaces to be had for $host; see $LOGS/$host.log"
+    record_first "$host" "$pid"
+    ip="$(host_ip "$host")"
+    # The namespaces are named by a process as the bed sees it, so the cable is laid from outside.
+    nsenter --target "$control" --net -- ip link add "to-$host" type veth peer name eth0 netns "$pid" &&
+        nsenter --target "$control" --net -- ip link set "to-$host" master uplink up &&
+        nsenter --target "$control" --net -- ip route replace "$(host_pod_cidr "$host")" via "$ip" ||
+        fail "could not connect $host"
+    {
+        echo "hostname $host"
+        echo "mount --bind '$BED/$host/var' /var"
+        echo "mount -t tmpfs -o mode=755 run /run"
+        echo "ip link set lo up; ip link set eth0 up"
+        echo "ip address add $ip/24 dev eth0"
+        echo "ip route add default via $CONTROL_IP"
+        for other in "${HOSTS[@]}"; do
+            [[ $other == "$host" ]] || echo "ip route add $(host_pod_cidr "$other") via $(host_ip "$other")"
+        done
+        echo "sysctl -qw net.ipv4.ip_forward=1"
+    } >"$BED/$host/network.sh"
+    inside "$host" bash -eu "$BED/$host/network.sh" >>"$LOGS/$host.log" 2>&1 || fail "could not set up $host; see $LOGS/$host.log"
+}
+
+# start PLACE NAME COMMAND…: a daemon, recorded as NAME, its output in $LOGS/NAME.log. The place `door` is in the
+# network of whoever runs the bed, and ends with it all the same.
+start() {
+    local place="$1" name="$2" init pid net=--net
+    shift 2
+    [[ $place != door ]] || { place=control; net=; }
+    init="$(recorded "$place")" || fail "$place is not running"
+    # shellcheck disable=SC2086
+    setsid nsenter --target "$init" $net --mount --pid --uts -- "$@" </dev/null >>"$LOGS/$name.log" 2>&1 9>&- &
+    pid="$(child_of $!)" || fail "$name did not start; see $LOGS/$name.log"
+    record_process "$name" "$pid"
+}

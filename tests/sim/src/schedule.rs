@@ -1,0 +1,172 @@
+//! What is broken in a run, and when: drawn from the seed before the run begins.
+//!
+//! Invariant: a schedule breaks only what the design says a cluster survives: the bucket stays, and of the voters'
+//! disks a majority does. What is broken for a time is mended after it, and all is at the end. Played by `world`.
+
+use weir_tests::rng::Rng;
+
+use crate::bucket::Weather;
+
+/// What happens to the cluster. Nodes are named by their places, from 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// The process dies, or the machine loses its power; another starts after so long.
+    Crash { node: usize, power: bool, down_ms: u64 },
+    /// All at once.
+    CrashAll { power: bool, down_ms: u64 },
+    /// Whoever leads the metadata log dies.
+    CrashLeader { down_ms: u64 },
+    /// The data directory is gone with the process; the next joins anew.
+    LoseDisk { node: usize, down_ms: u64 },
+    /// SIGTERM; another starts after so long.
+    Stop { node: usize, down_ms: u64 },
+    /// It stands still.
+    Pause { node: usize, ms: u64 },
+    /// Nothing passes between it and all other machines, clients' too if `clients`.
+    Isolate { node: usize, clients: bool, ms: u64 },
+    /// Nothing passes from the first to the second.
+    CutOneWay { from: usize, to: usize, ms: u64 },
+    /// Messages between the two wait.
+    Stall { a: usize, b: usize, ms: u64 },
+    /// The nodes below `at` and the others do not hear each other.
+    Split { at: usize, ms: u64 },
+    /// The bucket behaves so.
+    Weather { weather: Weather, ms: u64 },
+    /// The bucket does not hear the node.
+    NoBucket { node: usize, ms: u64 },
+    /// The wall clock jumps.
+    Clock { node: usize, by_ms: i64 },
+    /// A second process claims the node's id, on another machine with an empty disk, for so long.
+    Double { of: usize, ms: u64 },
+    /// One more node joins.
+    Join,
+}
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    /// Nodes at the beginning.
+    pub nodes: usize,
+    /// Of them that vote.
+    pub voters: u32,
+    /// Stream names.
+    pub streams: usize,
+    /// Which nodes forward.
+    pub forwards: Vec<bool>,
+    /// Their slots.
+    pub slots: Vec<u32>,
+    /// When what happens, in milliseconds.
+    pub actions: Vec<(u64, Action)>,
+    /// When all is mended.
+    pub calm_ms: u64,
+}
+
+/// Until here the cluster forms undisturbed.
+const FORMED_MS: u64 = 3_000;
+
+impl Schedule {
+    /// By chance.
+    pub fn draw(rng: &mut Rng) -> Self {
+        let nodes = match rng.below(10) {
+            0 => 1,
+            1..7 => 3,
+            7 | 8 => 4,
+            _ => 5,
+        };
+        let voters = match (nodes, rng.below(6)) {
+            (1, _) | (_, 0) => 1,
+            (5, 1..4) => 5,
+            _ => 3,
+        };
+        let calm_ms = rng.between(15_000, 26_000);
+        let mut schedule = Self {
+            nodes,
+            voters,
+            streams: usize::try_from(rng.between(4, 10)).unwrap_or(4),
+            forwards: (0..nodes + 2).map(|_| rng.one_in(2)).collect(),
+            slots: (0..nodes + 2).map(|_| u32::try_from(rng.between(1, 3)).unwrap_or(1)).collect(),
+            actions: Vec::new(),
+            calm_ms,
+        };
+        // Some runs have one kind of trouble, others all of them.
+        let kinds: Vec<u64> = match rng.below(4) {
+            0 => vec![rng.below(KINDS), rng.below(KINDS)],
+            1 => (0..4).map(|_| rng.below(KINDS)).collect(),
+            _ => (0..KINDS).collect(),
+        };
+        let mut at = FORMED_MS + rng.below(1_500);
+        let (mut lost, mut joined) = (voters == 1, 0);
+        while at < calm_ms {
+            let kind = kinds[rng.index(kinds.len())];
+            if let Some(action) = schedule.action(kind, rng) {
+                let fine = match &action {
+                    Action::LoseDisk { .. } => !std::mem::replace(&mut lost, true),
+                    Action::Join => {
+                        joined += 1;
+                        joined <= 1
+                    }
+                    _ => true,
+                };
+                if fine {
+                    schedule.actions.push((at, action));
+                }
+            }
+            at += match rng.below(5) {
+                0 => rng.between(10, 300),
+                _ => rng.between(300, 3_000),
+            };
+        }
+        schedule
+    }
+
+    fn action(&self, kind: u64, rng: &mut Rng) -> Option<Action> {
+        let node = rng.index(self.nodes);
+        let several = self.nodes > 1;
+        let other = (node + 1 + rng.index(self.nodes.saturating_sub(1).max(1))) % self.nodes;
+        let down_ms = match rng.below(4) {
+            0 => rng.between(4_000, 9_000),
+            _ => rng.between(20, 2_500),
+        };
+        let ms = match rng.below(4) {
+            0 => rng.between(3_000, 8_000),
+            _ => rng.between(50, 3_000),
+        };
+        let power = rng.one_in(2);
+        Some(match kind {
+            0 => Action::Crash { node, power, down_ms },
+            1 => Action::CrashLeader { down_ms },
+            2 if rng.one_in(3) => Action::CrashAll { power, down_ms },
+            2 if several && self.voters > 1 => Action::LoseDisk { node, down_ms },
+            3 => Action::Stop { node, down_ms },
+            4 => Action::Pause { node, ms },
+            5 if several => Action::Isolate { node, clients: rng.one_in(2), ms },
+            6 if several => Action::CutOneWay { from: node, to: other, ms },
+            7 if several => Action::Stall { a: node, b: other, ms },
+            8 if several => Action::Split { at: 1 + rng.index(self.nodes - 1), ms },
+            9 => Action::Weather { weather: weather(rng), ms: ms * 2 },
+            10 => Action::NoBucket { node, ms },
+            11 => {
+                let by_ms = [-3_600_000, -5_000, -50, 50, 5_000, 3_600_000][rng.index(6)];
+                Action::Clock { node, by_ms }
+            }
+            12 => Action::Double { of: node, ms },
+            13 if several => Action::Join,
+            _ => return None,
+        })
+    }
+}
+
+const KINDS: u64 = 14;
+
+fn weather(rng: &mut Rng) -> Weather {
+    let mut share = |most: u64| if rng.one_in(2) { 0 } else { rng.below(most) };
+    Weather {
+        slow: share(200),
+        lost: share(200),
+        silent: share(40),
+        late: share(150),
+        ambiguous: share(200),
+        doubled: share(200),
+        conflict: share(100),
+    }
+}
