@@ -13,14 +13,9 @@ use weir_api::SessionId;
 
 use super::body::Body;
 use super::error::Reject;
-<<<<<<< HEAD
-use super::forward::{self, Address, Pool, PoolLimits, Source};
-use super::hop::{Arrived, MAX_HOPS};
-=======
 use super::forward::{self, Address, Owner, Pool, PoolLimits, Source};
-use super::hop::{Arrived, Hop, MAX_HOPS};
+use super::hop::{Arrived, MAX_HOPS};
 use super::owners::Owners;
->>>>>>> main
 use super::{App, Received, redirect};
 use crate::config::RoutingMode;
 use crate::metadata::Metadata;

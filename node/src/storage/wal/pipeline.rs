@@ -25,13 +25,9 @@ use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter, direct};
 use crate::clock::Clock;
 use crate::fault;
 use crate::metrics::WalMeters;
-<<<<<<< HEAD
 use crate::mutant::{self, Mutant};
-use crate::storage::record::{Frame, codec};
-=======
-use crate::storage::record::codec::{self, Stamp};
 use crate::storage::record::Frame;
->>>>>>> main
+use crate::storage::record::codec::{self, Stamp};
 use crate::storage::store::jittered;
 use crate::tasks::Tasks;
 use crate::witness::{self, Seen};
