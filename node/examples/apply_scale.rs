@@ -127,7 +127,7 @@ impl Scale {
         while next < count {
             let until = count.min(next + group);
             let commands = (next..until).map(|i| self.envelope(command(i))).collect();
-            let bytes = encode_batch(&Batch { time_ms: 1_700_000_000_000, commands });
+            let bytes = encode_batch(&Batch { time_ms: 1_700_000_000_000, commands }, 1);
             let start = self.clock.monotonic();
             let batch = decode_batch(&bytes)?;
             decoding += start.elapsed();

@@ -10,6 +10,7 @@ use weir_api::ClusterUid;
 
 use crate::clock;
 use crate::data_dir::{DataDir, DirIdentity};
+use crate::fault;
 use crate::founding::{FoundingError, Wanted, check_identity, unanswered};
 use crate::metadata;
 use crate::peers::{PeerError, Peers, RefusalCode};
@@ -43,6 +44,7 @@ impl Joining<'_> {
         wanted: &Wanted,
     ) -> Result<DirIdentity, FoundingError> {
         let nonce = dir.joining_nonce()?;
+        fault::point("joining.nonce_kept");
         loop {
             let read = async || ClusterFile::read(store).await;
             let bucket = until_answered(self.tasks, self.readiness, read, unanswered).await?;
@@ -61,9 +63,11 @@ impl Joining<'_> {
                         Ok(joined) => {
                             let metadata::Joined { cluster, raft_id } = joined;
                             check_cluster(bucket.uid, cluster)?;
+                            fault::point("joining.number_given");
                             let node = wanted.node.clone();
                             let identity = DirIdentity { cluster, node, raft_id, provisional: false };
                             dir.set_identity(&identity)?;
+                            fault::point("joining.identity_written");
                             dir.joined()?;
                             tracing::info!(%cluster, %raft_id, "joined");
                             return Ok(identity);

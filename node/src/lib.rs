@@ -8,7 +8,8 @@
 //! ```
 //!
 //! `client` needs only names of streams and the doors, `bench` only the doors. `founding`, `joining`, `data_dir` and
-//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point. `mutant` and `witness` are for simulations. `tokens` is read by `admin`
+//! `readiness` belong to `run`; every part may set a readiness reason, count in `metrics` or pass a `fault` point. `format` is
+//! below all that writes; `mutant` and `witness` are for simulations. `tokens` is read by `admin`
 //! and `peers`.
 //! `config` is the only reader of flags, environment and file; `clock`, `net`, `tasks` and `files` are the only doors to
 //! time, randomness, sockets, tasks and the data directory; `metadata/raft` is the only importer of openraft, `storage` of object_store.
@@ -22,6 +23,7 @@ pub mod config;
 pub mod data_dir;
 pub mod fault;
 pub mod files;
+pub mod format;
 pub mod founding;
 pub mod http;
 pub mod joining;

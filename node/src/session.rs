@@ -8,6 +8,7 @@
 mod claims;
 pub mod duties;
 pub mod heartbeat;
+mod mark;
 mod silence;
 mod transfers;
 
@@ -20,22 +21,21 @@ use tokio_util::sync::CancellationToken;
 use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce, RaftId, SessionId, Slots};
 
 use self::heartbeat::{Heartbeats, REPORTED};
+use self::mark::SupersededMark;
 use crate::clock::{self, Clock};
-use crate::files;
-use crate::metadata::command::{Answer, Command, FORMAT_MAX, FORMAT_MIN, Refusal, Registration};
+use crate::fault;
+use crate::format;
+use crate::metadata::command::{Answer, Command, Refusal, Registration};
 use crate::metadata::{Metadata, ProposeError};
+use crate::mutant::{self, Mutant};
 use crate::readiness::Readiness;
 use crate::storage::progress::Progress;
 use crate::tasks::Tasks;
 
 /// How often a registration that cannot be decided now is tried again.
 const RETRY: Duration = Duration::from_millis(200);
-/// How long a replaced process's next start waits before it registers; doubles each time in a row.
-const SUPERSEDED_WAIT: Duration = Duration::from_secs(60);
 /// A session that has lasted this long ends the row.
 const SUPERSEDED_FORGET: Duration = Duration::from_secs(600);
-/// The longest such wait.
-const SUPERSEDED_WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// How long a process whose WAL is sealed waits for the log to say why.
 const LEARN: Duration = Duration::from_secs(5);
 
@@ -97,7 +97,8 @@ impl Lease {
 
     /// It is held now.
     pub fn holds(&self, clock: &Clock) -> bool {
-        clock.since_boot() < Duration::from_millis(self.until_ms.load(Ordering::Acquire))
+        let until = Duration::from_millis(self.until_ms.load(Ordering::Acquire));
+        clock.since_boot() < until || mutant::on(Mutant::NoLease)
     }
 
     /// For how long it is held yet.
@@ -122,7 +123,7 @@ pub async fn register(
     data_dir: &Path,
 ) -> Result<SessionId, SessionError> {
     let mark = SupersededMark::new(data_dir);
-    mark.wait_out(tasks, readiness).await?;
+    mark.wait_out(&identity.node, metadata, tasks, readiness).await?;
     let nonce = clock::random_nonce();
     let mut epoch = NodeEpoch(clock.wall_ms());
     loop {
@@ -136,6 +137,7 @@ pub async fn register(
             Ok(Answer::Registered { slots, format }) => {
                 tracing::info!(%session, %slots, format, "session registered");
                 readiness.clear("session");
+                fault::point("session.registered");
                 metadata.begin_session(session.clone());
                 return Ok(session);
             }
@@ -185,7 +187,7 @@ fn registration(identity: &Identity, session: &SessionId, nonce: Nonce) -> Regis
         http_url: identity.http_url.clone(),
         peer_address: identity.peer_address.clone(),
         slots: identity.slots,
-        formats: (FORMAT_MIN, FORMAT_MAX),
+        formats: (format::MIN, format::max()),
     }
 }
 
@@ -273,7 +275,8 @@ impl Keeper {
     pub async fn heartbeat(&self, within: Duration) {
         match self.heartbeats.send(&self.session, self.recovering.report(REPORTED), within).await {
             Ok(sent) => {
-                self.lease.extend(sent);
+                let late = mutant::on(Mutant::LeaseFromArrival);
+                self.lease.extend(if late { self.clock.since_boot() } else { sent });
                 self.readiness.clear("lease");
             }
             Err(e) if !self.lease.holds(&self.clock) => {
@@ -297,7 +300,7 @@ pub fn why_over(
     match epoch {
         None => Ok(None),
         Some(by) if by > session.epoch => {
-            mark_superseded(data_dir)?;
+            SupersededMark::new(data_dir).set()?;
             Ok(Some(superseded(&session.node, by)))
         }
         Some(_) => Ok(Some(fenced(session))),
@@ -321,8 +324,8 @@ pub async fn learn_why_over(metadata: &Metadata, session: &SessionId, data_dir: 
     };
     match tokio::time::timeout(LEARN, learnt).await {
         Ok(over) => over,
-        Err(_late) => match mark_superseded(data_dir) {
-            // It may be a sibling's doing.
+        // It may be a sibling's doing: the next start finds that out.
+        Err(_late) => match SupersededMark::new(data_dir).set_unsure(session.epoch) {
             Ok(()) => SessionError::Superseded(format!(
                 "another session has sealed the WAL of {session}: it was fenced or replaced, and this process stops for good"
             )),
@@ -333,94 +336,15 @@ pub async fn learn_why_over(metadata: &Metadata, session: &SessionId, data_dir: 
 
 /// Ends the session; `Ok(true)` if nothing is left to recover.
 pub async fn end(metadata: &Metadata) -> Result<bool, ProposeError> {
-    match metadata.propose(Command::EndSession).await? {
-        Answer::SessionEnded { clean } => Ok(clean),
-        _ => Ok(false),
-    }
-}
-
-/// Leaves the mark of a replaced process in its data directory.
-fn mark_superseded(data_dir: &Path) -> Result<(), SessionError> {
-    SupersededMark::new(data_dir).set()
-}
-
-/// A file that a replaced process leaves, so that two siblings with one node id do not duel.
-struct SupersededMark {
-    path: PathBuf,
-}
-
-impl SupersededMark {
-    fn new(data_dir: &Path) -> Self {
-        Self { path: data_dir.join("superseded") }
-    }
-
-    /// How many times in a row; a mark that cannot be understood counts as one.
-    fn times(&self) -> Result<u32, SessionError> {
-        match files::read_to_string(&self.path) {
-            Ok(text) => Ok(text.trim().parse().unwrap_or(1)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(SessionError::DataDir { path: self.path.clone(), error }),
-        }
-    }
-
-    fn set(&self) -> Result<(), SessionError> {
-        let times = self.times()?.saturating_add(1);
-        files::write(&self.path, times.to_string().as_bytes())
-            .map_err(|error| SessionError::DataDir { path: self.path.clone(), error })
-    }
-
-    fn clear(&self) -> Result<(), SessionError> {
-        match files::remove_file(&self.path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(SessionError::DataDir { path: self.path.clone(), error: e })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    async fn wait_out(&self, tasks: &Tasks, readiness: &Readiness) -> Result<(), SessionError> {
-        let times = self.times()?;
-        if times == 0 {
-            return Ok(());
-        }
-        let wait = SUPERSEDED_WAIT.saturating_mul(1 << (times - 1).min(16)).min(SUPERSEDED_WAIT_MAX);
-        let why = format!(
-            "this data directory's last process was replaced by another of the same node id; waiting {wait:?} before registering"
-        );
-        tracing::warn!("{why}");
-        readiness.set("session", why);
-        tokio::select! {
-            () = tasks.stopping().cancelled() => Err(SessionError::Stopped),
-            () = tokio::time::sleep(wait) => Ok(()),
-        }
-    }
+    fault::point("session.before_end");
+    let answer = metadata.propose(Command::EndSession).await?;
+    fault::point("session.ended");
+    Ok(matches!(answer, Answer::SessionEnded { clean: true }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_replaced_process_waits_a_minute_and_twice_as_long_each_time_in_a_row() {
-        let dir = tempfile::tempdir().unwrap();
-        let mark = SupersededMark::new(dir.path());
-        let waited = async || {
-            let since = tokio::time::Instant::now();
-            mark.wait_out(&Tasks::default(), &Readiness::default()).await.unwrap();
-            since.elapsed().as_secs()
-        };
-        assert_eq!(waited().await, 0);
-        for expected in [60, 120, 240] {
-            mark_superseded(dir.path()).unwrap();
-            assert_eq!(waited().await, expected);
-        }
-        for _ in 0..20 {
-            mark.set().unwrap();
-        }
-        assert_eq!(waited().await, 3_600);
-        mark.clear().unwrap();
-        assert_eq!(waited().await, 0);
-    }
 
     #[test]
     fn a_lease_runs_from_when_its_heartbeat_was_sent() {

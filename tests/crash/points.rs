@@ -90,8 +90,26 @@ const POINTS: &[(&str, Scene, &[u32])] = &[
     ("wal.object.trim", Bucket, &[1]),
 ];
 
-/// Points that want more data than a round has: the unit tests beside them stop there.
-const ELSEWHERE: &[&str] = &["wal.local.trim.recycled"];
+/// Points that want more data than a round has, and stop a unit test beside them; and those that want a cluster, and
+/// stop a node in `faults/steps.rs` or `e2e/moves.rs`.
+const ELSEWHERE: &[&str] = &[
+    "wal.local.trim.recycled",
+    "joining.nonce_kept",
+    "joining.number_given",
+    "joining.identity_written",
+    "members.before_change",
+    "members.changed",
+    "session.registered",
+    "fence.before_propose",
+    "fence.fenced",
+    "claim.handed_out",
+    "session.before_end",
+    "session.ended",
+    "handover.arrived",
+    "handover.stopped",
+    "lead.yielding",
+    "lead.handed",
+];
 
 /// The names in the node's source.
 fn in_source() -> BTreeSet<String> {

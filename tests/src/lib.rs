@@ -4,7 +4,8 @@
 //! failure prints; and the judge ([`checker`]) knows only what clients saw ([`history`]), never a node's inside.
 //!
 //! ```text
-//! e2e, crash → rounds → load → recorded → {client, history} ; checker → {history, record} ; {cluster, doors} → node, s3, files, raw, cli, front
+//! e2e, crash, faults → rounds → load → recorded → {client, history} ; checker → {history, record}
+//! {cluster, doors} → node, s3, wal, files, raw, cli, front, gate
 //! ```
 
 #![allow(
@@ -23,6 +24,7 @@ pub mod cluster;
 pub mod doors;
 pub mod files;
 pub mod front;
+pub mod gate;
 pub mod history;
 pub mod live;
 pub mod load;
@@ -35,3 +37,4 @@ pub mod rng;
 pub mod rounds;
 pub mod s3;
 pub mod wait;
+pub mod wal;

@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 pub use exit::ExitCode;
 
 use crate::config::SettingArgs;
-use crate::metadata::command::{FORMAT_MAX, FORMAT_MIN};
+use crate::format;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -152,7 +152,7 @@ fn run(command: Command) -> ExitCode {
         Command::Reference(args) => answer(&args.page()),
         Command::Version => {
             let version = env!("CARGO_PKG_VERSION");
-            answer(&format!("weir {version}\nformats {FORMAT_MIN} to {FORMAT_MAX}\n"))
+            answer(&format!("weir {version}\nformats {}\n", format::range()))
         }
     }
 }

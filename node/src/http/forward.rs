@@ -2,7 +2,7 @@
 //!
 //! Invariant (I9): a request is sent again only if no byte of it had left, and then once. If it had and no answer came,
 //! nobody knows what became of it: a change is answered 504 and never with a status that invites a blind repetition; a
-//! read may be asked for again (503). A body in one piece that is small is taken in first; a large one, or one whose
+//! read may be asked for again (503). Nobody is waited for whose session is over. A body in one piece that is small is taken in first; a large one, or one whose
 //! length nobody knows, is passed on as it comes, under the limits that hold for bodies here. Called by `route`.
 
 mod fields;
@@ -17,7 +17,8 @@ use http::header::CONTENT_TYPE;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Method, Request, Response, Uri};
 use hyper::body::Body as _;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 pub use self::pool::PoolLimits;
 
@@ -25,6 +26,7 @@ use self::outgoing::{Inlet, Outgoing};
 pub(crate) use self::pool::Pool;
 use self::pool::{NoPlace, Place};
 pub(crate) use self::through::Through;
+use self::through::End;
 use super::body::{self, Body, Taken};
 use super::error::Reject;
 use super::hop::Hop;
@@ -34,6 +36,8 @@ use crate::streams::StreamError;
 
 /// Up to this a body is taken in whole.
 const SMALL: u64 = 64 << 10;
+/// How long an answer that is on its way may take, when the session of who gave it is over.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 /// The longest silence within an event stream, which shows every so often that it is alive.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -43,6 +47,13 @@ pub(super) enum Source<'a> {
     Arriving(&'a mut Incoming),
     /// Here.
     Taken(Taken),
+}
+
+/// Who is to answer.
+pub(super) struct Owner {
+    pub(super) address: Address,
+    /// Cancelled once its session is over: it may hang, and never will answer.
+    pub(super) over: CancellationToken,
 }
 
 /// Where an owner is reached without TLS.
@@ -79,7 +90,7 @@ enum Failed {
 pub(super) async fn forward(
     r: &Received<'_>,
     pool: &Pool,
-    to: &Address,
+    to: &Owner,
     hop: Hop,
     source: Source<'_>,
 ) -> Result<Response<Body>, Reject> {
@@ -94,7 +105,7 @@ pub(super) async fn forward(
         Err(Either::Refused(_)) => Forwarded::BadBody,
     };
     match answered {
-        Ok((response, place)) => Ok(answer(r, response, place)),
+        Ok((response, place)) => Ok(answer(r, to, response, place)),
         Err(Either::Refused(reject)) => Err(reject),
         Err(Either::Failed(failed)) => Err(no_answer(r, to, failed)),
     }
@@ -122,7 +133,7 @@ impl From<Reject> for Either {
 async fn attempt(
     r: &Received<'_>,
     pool: &Pool,
-    to: &Address,
+    to: &Owner,
     hop: Hop,
     source: Source<'_>,
 ) -> Result<(Response<Incoming>, Place), Either> {
@@ -150,7 +161,7 @@ async fn attempt(
                 let (inlet, outgoing) = Outgoing::piped(length);
                 let request = request(r, to, hop, outgoing)?;
                 // Before the client is asked for its body.
-                let place = pool.place(&to.connect).await.map_err(Failed::NoPlace)?;
+                let place = pool.place(&to.address.connect).await.map_err(Failed::NoPlace)?;
                 let sending = exchange(r, pool, to, request, Some(place), within + longer);
                 tokio::pin!(sending);
                 let pumping = timeout(within, pump(body, inlet, max));
@@ -182,12 +193,12 @@ async fn pump(body: &mut Incoming, inlet: Inlet, max: u64) -> Result<(), Reject>
     Ok(())
 }
 
-fn request(r: &Received<'_>, to: &Address, hop: Hop, body: Outgoing) -> Result<Request<Outgoing>, Reject> {
+fn request(r: &Received<'_>, to: &Owner, hop: Hop, body: Outgoing) -> Result<Request<Outgoing>, Reject> {
     // The owner's `Location` is at the host that the client asked for.
     let authority = match paths::authority(r.uri, r.headers.host) {
         Ok(authority) => authority,
         Err(bad) if *r.method == Method::PUT && r.app.public_url.is_none() => return Err(bad),
-        Err(_unused) => to.authority.clone(),
+        Err(_unused) => to.address.authority.clone(),
     };
     let path = r.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
     let uri = Uri::builder().scheme(Scheme::HTTP).authority(authority).path_and_query(path).build();
@@ -204,7 +215,7 @@ fn request(r: &Received<'_>, to: &Address, hop: Hop, body: Outgoing) -> Result<R
 async fn exchange(
     r: &Received<'_>,
     pool: &Pool,
-    to: &Address,
+    to: &Owner,
     mut request: Request<Outgoing>,
     mut place: Option<Place>,
     within: Duration,
@@ -215,12 +226,13 @@ async fn exchange(
     loop {
         let mut at = match place.take() {
             Some(place) => place,
-            None => pool.place(&to.connect).await.map_err(Failed::NoPlace)?,
+            None => pool.place(&to.address.connect).await.map_err(Failed::NoPlace)?,
         };
         let sending = timeout(within, at.sender.try_send_request(request));
         let sent = tokio::select! {
             sent = sending => sent.map_err(|_late| Failed::Unknown(format!("no answer in {within:?}")))?,
             () = r.app.stop.cancelled(), if live => return Err(Failed::Stopping),
+            () = last_words(&to.over) => return Err(Failed::Unknown("its session is over".to_owned())),
         };
         let mut failed = match sent {
             Ok(response) => return Ok((response, at)),
@@ -240,7 +252,13 @@ async fn exchange(
     }
 }
 
-fn answer(r: &Received<'_>, from: Response<Incoming>, place: Place) -> Response<Body> {
+/// Resolves once the session is over and what it still said would be here.
+async fn last_words(over: &CancellationToken) {
+    over.cancelled().await;
+    sleep(LAST_WORDS).await;
+}
+
+fn answer(r: &Received<'_>, to: &Owner, from: Response<Incoming>, place: Place) -> Response<Body> {
     let (head, body) = from.into_parts();
     let mut response = Response::new(Body::empty());
     *response.status_mut() = head.status;
@@ -252,13 +270,20 @@ fn answer(r: &Received<'_>, from: Response<Incoming>, place: Place) -> Response<
     let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], |v| v.as_bytes());
     let events = kind.starts_with(b"text/event-stream");
     let patience = if events { SILENCE } else { r.app.limits.request_timeout };
-    let stop = events.then(|| r.app.stop.clone().cancelled_owned());
+    let (stop, over) = (r.app.stop.clone(), to.over.clone());
+    let end = async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = last_words(&over) => {}
+        }
+    };
+    let stop = events.then(|| Box::pin(end) as End);
     *response.body_mut() = Body::through(Through::new(body, place, r.app.metrics.clone(), patience, stop));
     response
 }
 
-fn no_answer(r: &Received<'_>, to: &Address, failed: Failed) -> Reject {
-    let (owner, reads) = (&to.connect, matches!(*r.method, Method::GET | Method::HEAD));
+fn no_answer(r: &Received<'_>, to: &Owner, failed: Failed) -> Reject {
+    let (owner, reads) = (&to.address.connect, matches!(*r.method, Method::GET | Method::HEAD));
     match failed {
         Failed::NoPlace(NoPlace::Busy) => Reject::Busy(
             "as many requests are forwarded to the node that serves the stream as this node allows; nothing was done",

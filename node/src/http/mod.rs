@@ -19,6 +19,7 @@ mod json;
 mod list;
 mod live;
 mod noop;
+mod owners;
 mod paths;
 mod read;
 mod redirect;

@@ -13,8 +13,9 @@ use weir_api::SessionId;
 
 use super::body::Body;
 use super::error::Reject;
-use super::forward::{self, Address, Pool, PoolLimits, Source};
-use super::hop::{Arrived, Hop, MAX_HOPS};
+use super::forward::{self, Address, Owner, Pool, PoolLimits, Source};
+use super::hop::{Arrived, MAX_HOPS};
+use super::owners::Owners;
 use super::{App, Received, redirect};
 use crate::config::RoutingMode;
 use crate::metadata::Metadata;
@@ -32,6 +33,7 @@ pub struct Router {
     me: SessionId,
     mode: RoutingMode,
     pool: Pool,
+    owners: Owners,
 }
 
 impl Router {
@@ -43,7 +45,8 @@ impl Router {
         tasks: Tasks,
         limits: PoolLimits,
     ) -> Self {
-        Self { metadata, me, mode, pool: Pool::new(tasks, limits) }
+        let owners = Owners::new(metadata.clone(), tasks.clone());
+        Self { metadata, me, mode, pool: Pool::new(tasks, limits), owners }
     }
 
     /// Connections that requests are forwarded over.
@@ -110,15 +113,13 @@ pub(super) async fn send(
         return Err(StreamError::Elsewhere { owner: onward.target.session }.into());
     };
     let came = r.arrived.hop.unwrap_or_default();
-    if came.hops >= MAX_HOPS {
-        return Err(too_many(r.app));
-    }
-    let hop = Hop { index: onward.index.max(came.index), hops: came.hops + 1 };
+    let Some(hop) = came.onward(onward.index) else { return Err(too_many(r.app)) };
     // A body that its client makes up as it goes cannot be sent twice; one that was not sent yet need not be.
     let forwards =
         router.mode == RoutingMode::Forward || r.arrived.forwarded || (r.unmeasured && !r.headers.expects);
     if forwards && let Some(address) = Address::of(&onward.target.http_url) {
-        return Box::pin(forward::forward(r, &router.pool, &address, hop, source)).await;
+        let to = Owner { address, over: router.owners.over(&onward.target.session) };
+        return Box::pin(forward::forward(r, &router.pool, &to, hop, source)).await;
     }
     let response = redirect::answer(&onward.target.http_url, r.uri, hop)?;
     if let Source::Arriving(body) = source

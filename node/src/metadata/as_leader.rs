@@ -1,7 +1,7 @@
 //! Commands that only this process may enter, as the leader of one term.
 //!
-//! Invariant: the entry is this leader's or none: it is never sent to another, nor submitted a second time. If a later
-//! leader commits it, it does so before it can confirm a read index. Called by `session::duties` through the handle.
+//! Invariant: the entry is this leader's of this term or none: it is never sent to another, nor submitted a second time, and
+//! if it gets into the log in a later term, the lead lost and won again on the way, it is void. If a later leader commits it, it does so before it can confirm a read index. Called by `session::duties` through the handle.
 
 use parking_lot::Mutex;
 
@@ -36,7 +36,7 @@ pub(super) async fn propose(
     let time_ms = forward::stamp(&shared.log, &shared.clock);
     let batch = Batch { time_ms, commands: vec![Envelope { request: Some(request), command }] };
     let lost = |_e| ProposeError::Unknown;
-    let submitted = shared.log.submit(codec::encode_batch(&batch)).await.map_err(lost)?;
+    let submitted = shared.log.submit(codec::encode_batch_of_term(&batch, shared.log.format(), term)).await.map_err(lost)?;
     let (_, outcomes) = tokio::select! {
         outcomes = submitted.outcomes() => outcomes.map_err(lost)?,
         () = shared.closing.cancelled() => return Err(ProposeError::Unknown),

@@ -12,12 +12,6 @@ use weir_api::{
     StreamId,
 };
 
-/// The format version this build writes at most, and the lowest it still reads.
-pub const FORMAT_MAX: u32 = 1;
-/// See [`FORMAT_MAX`].
-pub const FORMAT_MIN: u32 = 1;
-/// The version every cluster is founded in, whatever build founds it: applying must not depend on the build.
-pub const FORMAT_FOUNDED: u32 = 1;
 /// The sequence number of a session's first WAL object, and so where the state's WAL start begins.
 pub const FIRST_WAL_SEQ: u64 = 1;
 

@@ -88,7 +88,7 @@ pub(super) async fn propose(
     let Some(address) = log.address_of(leader) else {
         return Err(Failed::NotEntered(format!("raft id {leader} leads and is no member this node knows")));
     };
-    let body = codec::encode_batch(batch).into();
+    let body = codec::encode_batch(batch, log.format()).into();
     let answer =
         peers.call(&address, &PROPOSE, body, PROPOSE_WITHIN).await.map_err(|e| match e.is_definite() {
             true => Failed::NotEntered(e.to_string()),
@@ -176,7 +176,7 @@ impl Leader {
             return Err(malformed(format!("{} commands, at most {ENTRY_COMMANDS}", batch.commands.len())));
         }
         batch.time_ms = stamp(&self.log, &self.clock);
-        let submitted = match self.log.submit(codec::encode_batch(&batch)).await {
+        let submitted = match self.log.submit(codec::encode_batch(&batch, self.log.format())).await {
             Ok(submitted) => submitted.outcomes().await,
             Err(SubmitError::NotLeading | SubmitError::Stopped) => return Ok(encode(&Proposed::Perhaps)),
         };

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use super::{Metadata, forward};
+use crate::fault;
 
 /// How often a successor is asked again: between two elections of its own there is time for votes to come.
 const AGAIN: Duration = Duration::from_millis(400);
@@ -24,6 +25,7 @@ pub(super) async fn hand_over(metadata: &Metadata, deadline: Duration) -> Result
         return Ok(());
     }
     log.set_yielding(true);
+    fault::point("lead.yielding");
     let told = async {
         loop {
             let Some((id, address)) = log.successors().into_iter().next() else {
@@ -31,7 +33,10 @@ pub(super) async fn hand_over(metadata: &Metadata, deadline: Duration) -> Result
                 continue;
             };
             match forward::elect(peers, &address, CALL).await {
-                Ok(()) => tracing::info!(raft_id = id, address, "handing the metadata log's leadership over"),
+                Ok(()) => {
+                    fault::point("lead.handed");
+                    tracing::info!(raft_id = id, address, "handing the metadata log's leadership over");
+                }
                 Err(e) => tracing::warn!(error = %e, "a successor did not take the leadership"),
             }
             tokio::time::sleep(AGAIN).await;

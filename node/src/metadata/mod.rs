@@ -47,6 +47,7 @@ use self::reads::{ReadAsk, Reads};
 use self::requests::Requests;
 use self::state::State;
 use crate::clock::Clock;
+use crate::format::Writing;
 use crate::metrics::{FencedBy, LogMeters};
 use crate::peers::Peers;
 use crate::tasks::Tasks;
@@ -318,6 +319,11 @@ impl Metadata {
     /// Looks at the view, under a lock that apply waits for: be short. Scans take a [`Self::snapshot`].
     pub fn read<T>(&self, f: impl FnOnce(&State) -> T) -> T {
         self.shared.log.read(f)
+    }
+
+    /// The format version to write in, as it changes.
+    pub fn writing(&self) -> Writing {
+        self.shared.log.writing()
     }
 
     /// The view as a value (cheap, whatever its size) and the index of the last entry in it.

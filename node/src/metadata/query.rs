@@ -6,6 +6,7 @@ use weir_api::{SessionId, StreamEpoch, StreamId};
 
 use super::command::{Expiry, Ineligible, Owner, StreamConfig};
 use super::state::{Ownership, Session, SessionNo, State, Stream, Transfer};
+use crate::format;
 
 /// What a stream's recorded ownership amounts to now, given how its session fares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,11 @@ pub enum Disposition {
 }
 
 impl State {
+    /// The version in which everything is written.
+    pub fn format(&self) -> u32 {
+        self.cluster.as_ref().map_or(format::FOUNDED, |c| c.format)
+    }
+
     /// A session that is alive or awaits recovery.
     pub fn session(&self, no: SessionNo) -> Option<&Session> {
         self.sessions.get(&no)

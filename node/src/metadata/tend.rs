@@ -11,10 +11,11 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::announce::Asking;
-use super::command::{Command, FORMAT_MAX};
+use super::command::Command;
 use super::raft::membership::{self, Change, Member, Observed, Standing};
 use super::state::State;
 use super::{Metadata, MetadataConfig};
+use crate::{fault, format};
 
 /// A raise of the format that failed is tried again after this.
 const FORMAT_AGAIN: Duration = Duration::from_secs(5);
@@ -65,6 +66,7 @@ pub(super) async fn run(metadata: Metadata, cfg: MetadataConfig, asking: Asking,
         let seen = observe(&metadata, &cfg, &asking, &silence);
         if let Some(change) = membership::next(&seen) {
             tracing::info!(?change, "changing the metadata log's members");
+            fault::point("members.before_change");
             let leader_lost = async {
                 // An error means that the log has stopped.
                 drop(leadership.wait_for(|l| !l.me).await);
@@ -75,6 +77,7 @@ pub(super) async fn run(metadata: Metadata, cfg: MetadataConfig, asking: Asking,
                 changed = log.change(change.clone()) => match changed {
                     // The next look comes at once: changes that follow from one another need not wait for each other.
                     Ok(()) => {
+                        fault::point("members.changed");
                         asking.settle(&change);
                         tick.reset_immediately();
                     }
@@ -84,7 +87,7 @@ pub(super) async fn run(metadata: Metadata, cfg: MetadataConfig, asking: Asking,
             continue;
         }
         let due = format_tried.is_none_or(|tried| tried.elapsed() >= FORMAT_AGAIN);
-        if let Some(version) = metadata.read(|state| raise(state, FORMAT_MAX)).filter(|_| due) {
+        if let Some(version) = metadata.read(|state| raise(state, format::max())).filter(|_| due) {
             format_tried = Some(Instant::now());
             match metadata.propose(Command::RaiseFormat { version }).await {
                 Ok(_) => tracing::info!(version, "the cluster writes a newer format from now on"),

@@ -16,6 +16,7 @@ use super::claims::HandOut;
 use super::heartbeat::Heartbeats;
 use super::transfers::Pending;
 use crate::clock::Clock;
+use crate::fault;
 use crate::metadata::command::{Command, FenceReason, Refusal};
 use crate::metadata::{Metadata, ProposeError};
 use crate::tasks::Tasks;
@@ -96,9 +97,13 @@ impl Duties {
             incarnation: None,
             reason: FenceReason::Silence,
         };
+        fault::point("fence.before_propose");
         let proposed = self.metadata.propose_as_leader(command, term);
         match tokio::time::timeout(self.node_timeout / 8, proposed).await {
-            Ok(Ok(_)) => tracing::info!(%session, "fenced"),
+            Ok(Ok(_)) => {
+                fault::point("fence.fenced");
+                tracing::info!(%session, "fenced");
+            }
             // The next look comes back to it if it still lives.
             Ok(Err(why)) => tracing::warn!(%session, %why, "not fenced"),
             Err(_late) => tracing::warn!(%session, "not known to be fenced yet"),
@@ -155,6 +160,7 @@ impl Duties {
         let said = format!("{command:?}");
         match self.metadata.propose(command).await {
             Ok(_) => {
+                fault::point("claim.handed_out");
                 tracing::info!(claim = said, "recovery handed out");
                 Ok(())
             }

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_api::{ClusterUid, Offset, SessionId, StreamEpoch, StreamId};
+use weir_api::{Offset, SessionId, StreamEpoch, StreamId};
 
 use super::keys;
+use super::record::codec::Stamp;
 use super::record::{Dedupe, Frame};
 use super::segment::{BuildError, SegmentBuilder};
 use super::store::{Put, Store, StoreError};
@@ -96,8 +97,14 @@ impl Draft {
     }
 
     /// Encodes the segment. Costs about a copy and a checksum of the payload: run it off the async threads.
-    pub fn build(self, cluster: ClusterUid, session: SessionId, number: u64) -> Result<Built, BuildError> {
-        let mut builder = SegmentBuilder::new(cluster, session, number);
+    pub fn build(
+        self,
+        stamp: &Stamp,
+        session: SessionId,
+        number: u64,
+    ) -> Result<Built, BuildError> {
+        let mut builder =
+            SegmentBuilder::new(stamp.cluster, session, number).in_format(stamp.writing.now());
         let mut after = Vec::with_capacity(self.parts.len());
         for (stream, mut part) in self.parts {
             let news = part.frames.iter().any(|f| f.producer.is_some() || f.seq.is_some());

@@ -26,6 +26,7 @@ use crate::metadata::command::{CommitOrigin, NewSegment, RangeOutcome};
 use crate::metadata::{ProposeError, command::Refusal};
 use crate::storage::commit::{self, CommitError, Draft};
 use crate::storage::record::Frame;
+use crate::storage::record::codec::Stamp;
 use crate::storage::wal::{DurableBatch, WalSink};
 
 /// Durable batches that no segment covers yet, and what hurries the flusher.
@@ -281,8 +282,9 @@ async fn flush(inner: &Arc<Inner>, work: Work, number: u64) -> anyhow::Result<()
         }
     }
     let before = *inner.backlog.covered.borrow();
-    let (cluster, session) = (inner.cluster, inner.session.clone());
-    let built = inner.tasks.blocking(move || draft.build(cluster, session, number)).await??;
+    let stamp = Stamp { cluster: inner.cluster, writing: inner.metadata.writing() };
+    let session = inner.session.clone();
+    let built = inner.tasks.blocking(move || draft.build(&stamp, session, number)).await??;
     let mut tries = 0;
     let since = inner.clock.monotonic();
     let outcomes = loop {

@@ -56,9 +56,11 @@ use crate::metadata::Metadata;
 use crate::metadata::command::StreamConfig;
 use crate::metadata::state::{self, SessionNo};
 use crate::metrics::{AppendOutcome, StoreMeters, StreamMeters, WalMeters};
+use crate::mutant::{self, Mutant};
 use crate::readiness::Readiness;
 use crate::session::Lease;
 use crate::storage::reader::SegmentReader;
+use crate::storage::record::codec::Stamp;
 use crate::storage::store::Store;
 use crate::storage::wal::{Wal, WalLimits, WalStatus, WalStore};
 use crate::tasks::Tasks;
@@ -216,7 +218,8 @@ impl Streams {
         let writer = wal_store.create(&session).await?;
         let inner = Arc::new_cyclic(|weak| {
             let sink = Arc::new(flush::Sink { inner: weak.clone() });
-            let wal = Wal::start(&tasks, &clock, writer, cluster, session.clone(), wal_limits, sink);
+            let stamp = Stamp { cluster, writing: metadata.writing() };
+            let wal = Wal::start(&tasks, &clock, writer, stamp, session.clone(), wal_limits, sink);
             Inner {
                 tasks,
                 clock,
@@ -363,7 +366,7 @@ impl Writer {
             match stream.append(&append, &inner.wal, inner.limits.max_producers, inner.clock.since_boot()) {
                 Attempt::Decided(result, ticket) => {
                     if let Some(ticket) = ticket {
-                        ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;
+                        ticket.wait().await.map_err(|_fenced| unknown())?;
                     }
                     return result;
                 }
@@ -378,6 +381,14 @@ impl Writer {
             }
         }
     }
+}
+
+/// An append was ordered, and what became of it is unknown.
+fn unknown() -> StreamError {
+    if mutant::on(Mutant::UnknownCalledFailure) {
+        return StreamError::unavailable("this node's session was fenced");
+    }
+    StreamError::OutcomeUnknown
 }
 
 /// As what an append is counted.

@@ -80,6 +80,8 @@ struct Shared {
     puts: Mutex<u64>,
     /// Requests left without an answer: in an outage that hangs, or held.
     unanswered: AtomicU64,
+    /// Every WAL object that was ever stored, once that is asked for.
+    wal: Mutex<Option<BTreeMap<String, Bytes>>>,
     /// What was done to which key, for a failure's message.
     journal: Mutex<Vec<String>>,
     since: Instant,
@@ -97,6 +99,7 @@ impl FakeS3 {
             late: Mutex::default(),
             puts: Mutex::new(0),
             unanswered: AtomicU64::new(0),
+            wal: Mutex::default(),
             journal: Mutex::default(),
             since: Instant::now(),
         });
@@ -118,6 +121,16 @@ impl FakeS3 {
     /// From now on these faults.
     pub fn set(&self, faults: Faults) {
         *self.shared.faults.lock().unwrap() = faults;
+    }
+
+    /// Keeps a copy of every WAL object that is stored from now on, also past its deletion.
+    pub fn keep_wal(&self) {
+        self.shared.wal.lock().unwrap().get_or_insert_default();
+    }
+
+    /// What [`Self::keep_wal`] has kept.
+    pub fn kept_wal(&self) -> BTreeMap<String, Bytes> {
+        self.shared.wal.lock().unwrap().clone().unwrap_or_default()
     }
 
     /// All keys.
@@ -201,6 +214,9 @@ impl Shared {
             return false;
         }
         self.note(format_args!("stored {key}, {} bytes", body.len()));
+        if let Some(wal) = self.wal.lock().unwrap().as_mut().filter(|_| key.contains("/wal/")) {
+            wal.insert(key.to_owned(), body.clone());
+        }
         objects.insert(key.to_owned(), body);
         true
     }

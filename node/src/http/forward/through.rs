@@ -2,7 +2,8 @@
 //!
 //! Invariant: nothing is gathered: a part is asked for when the client has taken the one before. If the owner goes in
 //! the middle, or is silent for too long, the client's connection is cut, so that a part never looks like the whole; if
-//! the client goes, this is dropped and the owner told. When the node stops an event stream ends between two events.
+//! the client goes, this is dropped and the owner told. When the node stops, or the owner's session is over, an event
+//! stream ends between two events.
 //! Made by `forward`, sent as a [`super::super::body::Body`].
 
 use std::io;
@@ -13,10 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::pool::Place;
 use crate::metrics::{Forwarded, Metrics};
+
+/// When an event stream is to end.
+pub(super) type End = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 /// See the file.
 pub(crate) struct Through {
@@ -34,7 +37,7 @@ pub(crate) struct Through {
 }
 
 struct Events {
-    stop: Pin<Box<WaitForCancellationFutureOwned>>,
+    stop: End,
     stopped: bool,
     /// The last two bytes.
     last: [u8; 2],
@@ -62,9 +65,9 @@ impl Through {
         place: Place,
         metrics: Metrics,
         patience: Duration,
-        stop: Option<WaitForCancellationFutureOwned>,
+        stop: Option<End>,
     ) -> Self {
-        let events = stop.map(|stop| Events { stop: Box::pin(stop), stopped: false, last: *b"\n\n" });
+        let events = stop.map(|stop| Events { stop, stopped: false, last: *b"\n\n" });
         let silence = Box::pin(sleep(patience));
         Self { from, _place: place, metrics, patience, silence, waiting: false, events, failed: false }
     }

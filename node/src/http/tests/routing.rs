@@ -12,7 +12,7 @@ use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce, RaftId, SessionId, Slots};
 use super::*;
 use crate::config::RoutingMode;
 use crate::metadata::Metadata;
-use crate::metadata::command::{Command, Registration};
+use crate::metadata::command::{Command, FenceReason, Registration};
 
 mod forwarding;
 mod handover;

@@ -5,10 +5,11 @@
 
 use weir_api::{ClusterUid, Nonce, RaftId};
 
-use super::super::command::{Answer, FORMAT_FOUNDED, Outcome, Refusal};
+use super::super::command::{Answer, Outcome, Refusal};
 use super::super::limits;
 use super::super::state::{Cluster, State};
 use super::at_most;
+use crate::format;
 
 pub(super) fn found(state: &mut State, uid: ClusterUid, identity: Option<&str>, size: u32) -> Outcome {
     if let Some(cluster) = &state.cluster {
@@ -16,7 +17,7 @@ pub(super) fn found(state: &mut State, uid: ClusterUid, identity: Option<&str>, 
     }
     at_most("bytes of cluster identity", identity.map_or(0, str::len), limits::TEXT_BYTES)?;
     let identity = identity.map(str::to_owned);
-    state.cluster = Some(Cluster { uid, identity, size, format: FORMAT_FOUNDED });
+    state.cluster = Some(Cluster { uid, identity, size, format: format::FOUNDED });
     Ok(Answer::Founded { uid })
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use weir_api::{NodeId, Nonce, Offset, RaftId, SessionId, StreamEpoch, StreamId};
 
-use super::super::command::{FORMAT_FOUNDED, Outcome, SegmentId, StreamConfig};
+use super::super::command::{Outcome, SegmentId, StreamConfig};
 use super::super::state::{
     ClaimRecord, Cluster, CommitProgress, Counters, Extent, ForkPoint, Node, Ownership, Segment, SessionEnd,
     SessionNo, State, Stream, Transfer,
@@ -123,10 +123,10 @@ impl Recent {
     }
 }
 
-/// Writes the state. Nothing that grows with it is held besides one chunk.
+/// Writes the state, in the format version that it names. Nothing that grows with it is held besides one chunk.
 pub fn write_state(state: &State, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&STATE_MAGIC)?;
-    out.write_all(&FORMAT_FOUNDED.to_le_bytes())?;
+    out.write_all(&state.format().to_le_bytes())?;
     let mut w = Chunks { out, buffer: Vec::with_capacity(CHUNK_BYTES), chunks: 0, items: 0 };
     let head =
         Item::Head { cluster: state.cluster.clone(), time_ms: state.time_ms, next: state.next.clone() };

@@ -28,10 +28,27 @@ proptest! {
     fn whatever_a_log_holds_round_trips(operations in operations(60)) {
         let (log, state) = play(&operations);
         for entry in &log {
-            prop_assert_eq!(&decode_batch(&encode_batch(entry)).unwrap(), entry);
+            prop_assert_eq!(&decode_batch(&encode_batch(entry, format::FOUNDED)).unwrap(), entry);
         }
         let bytes = bytes_of(&state);
         prop_assert_eq!(bytes_of(&restored(&bytes)), bytes);
+    }
+}
+
+#[test]
+fn an_entry_of_one_term_names_it_and_no_bit_of_it_can_change() {
+    let batch = Batch { time_ms: 7, commands: Vec::new() };
+    let bytes = encode_batch_of_term(&batch, format::FOUNDED, 0x0102_0304_0506);
+    assert_eq!(decode_entry(&bytes).unwrap(), (batch.clone(), Some(0x0102_0304_0506)));
+    assert_eq!(decode_entry(&encode_batch(&batch, format::FOUNDED)).unwrap(), (batch, None));
+    assert!(decode_batch(&bytes).is_err(), "nobody may send one to a leader");
+    for bit in 0..bytes.len() * 8 {
+        let mut changed = bytes.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode_entry(&changed).is_err(), "bit {bit}");
+    }
+    for end in 0..bytes.len() {
+        assert!(decode_entry(&bytes[..end]).is_err(), "cut at {end}");
     }
 }
 

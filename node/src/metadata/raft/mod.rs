@@ -36,6 +36,7 @@ use weir_api::RaftId;
 use super::command::Outcome;
 use super::state::State;
 use super::{Leadership, LogStats, MetadataConfig, StartError};
+use crate::format::Writing;
 use crate::peers::Peers;
 use crate::tasks::Tasks;
 use book::Book;
@@ -219,6 +220,16 @@ impl Log {
     /// See `View`.
     pub(super) fn snapshot(&self) -> (State, u64) {
         self.view.snapshot()
+    }
+
+    /// The format version to write an entry in.
+    pub(super) fn format(&self) -> u32 {
+        self.view.writing().now()
+    }
+
+    /// The same, as it changes.
+    pub(super) fn writing(&self) -> Writing {
+        self.view.writing().clone()
     }
 
     /// See `View`.

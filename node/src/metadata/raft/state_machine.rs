@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use super::snapshot::{Meta, SnapshotError, SnapshotFile, Snapshots};
 use super::{Entry, LogId, Outcomes, StorageError, TypeConfig, bytes};
+use crate::format::Writing;
 use crate::metadata::state::State;
 use crate::metadata::{apply, codec};
 use crate::tasks::Tasks;
@@ -34,6 +35,7 @@ pub(super) struct View {
     /// The log has grown enough for a snapshot.
     pub(super) grown: Notify,
     snapshot_log_bytes: u64,
+    writing: Writing,
 }
 
 #[derive(Clone, Default)]
@@ -56,7 +58,10 @@ impl View {
             }
         };
         let index = applied.index();
+        let writing = Writing::default();
+        writing.set(applied.state.format());
         Self {
+            writing,
             inner: RwLock::new(applied),
             applied: watch::Sender::new(index),
             grown: Notify::new(),
@@ -80,6 +85,11 @@ impl View {
         self.applied.subscribe()
     }
 
+    /// The format version that the state names.
+    pub(super) fn writing(&self) -> &Writing {
+        &self.writing
+    }
+
     /// Bytes of log applied since the newest snapshot.
     pub(super) fn log_bytes(&self) -> u64 {
         self.inner.read().since_snapshot()
@@ -98,10 +108,12 @@ impl View {
             EntryPayload::Blank => (None, None, 0),
             EntryPayload::Membership(m) => (None, Some(m), 0),
             EntryPayload::Normal(data) => {
-                let batch = codec::decode_batch(&data.0).map_err(|e| {
+                let (batch, only_in) = codec::decode_entry(&data.0).map_err(|e| {
                     StorageIOError::apply(id, AnyError::error(format!("the entry does not decode: {e}")))
                 })?;
-                (Some(batch), None, data.0.len())
+                // A leader's word that came too late: it says nothing of the term in which it got into the log.
+                let counts = only_in.is_none_or(|term| term == id.leader_id.term);
+                (Some(batch).filter(|_| counts), None, data.0.len())
             }
         };
         let (outcomes, due) = {
@@ -114,6 +126,7 @@ impl View {
             }
             inner.last = Some(id);
             inner.bytes += bytes as u64;
+            self.writing.set(inner.state.format());
             (outcomes, inner.since_snapshot() >= self.snapshot_log_bytes)
         };
         self.applied.send_replace(id.index);
@@ -128,6 +141,7 @@ impl View {
         let replaced = {
             let mut inner = self.inner.write();
             let bytes = inner.bytes;
+            self.writing.set(state.format());
             let new = Applied {
                 state,
                 last: meta.last_log_id,
@@ -269,5 +283,36 @@ async fn blocking<T: Send + 'static>(
         Ok(Ok(done)) => Ok(done),
         Ok(Err(e)) => Err(e.to_string()),
         Err(panicked) => Err(panicked.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::CommittedLeaderId;
+    use weir_api::ClusterUid;
+
+    use super::super::EntryData;
+    use super::*;
+    use crate::format;
+    use crate::metadata::command::{Batch, Command, Envelope};
+
+    /// An entry of `term` with the bytes that were meant for term 2.
+    fn entry(term: u64) -> Entry {
+        let command = Command::Found { uid: ClusterUid(1), identity: None, size: 1 };
+        let batch = Batch { time_ms: 1, commands: vec![Envelope { request: None, command }] };
+        let bytes = codec::encode_batch_of_term(&batch, format::FOUNDED, 2);
+        let log_id = LogId::new(CommittedLeaderId::new(term, 1), term);
+        Entry { log_id, payload: EntryPayload::Normal(EntryData(Arc::from(bytes))) }
+    }
+
+    #[test]
+    fn what_a_leader_said_in_one_term_is_void_in_another() {
+        let view = View::new(None, u64::MAX);
+        assert_eq!(view.apply(entry(3)).unwrap(), Outcomes::default());
+        assert!(view.read(|state| state.cluster.is_none()));
+        assert_eq!(*view.applied().borrow(), 3, "it is an entry all the same");
+        let view = View::new(None, u64::MAX);
+        assert_eq!(view.apply(entry(2)).unwrap().0.len(), 1);
+        assert!(view.read(|state| state.cluster.is_some()));
     }
 }

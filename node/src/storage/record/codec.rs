@@ -18,12 +18,11 @@ use bytes::{BufMut, Bytes};
 use weir_api::{ClusterUid, NodeEpoch, NodeId, Offset, SessionId, StreamEpoch, StreamId};
 
 use super::{Frame, Intro, Payload, ProducerStamp};
+use crate::format::{self, Writing};
 use crate::metadata::command::{Expiry, StreamConfig};
 
 /// What every WAL object begins with.
 pub const MAGIC: [u8; 8] = *b"weir:wal";
-/// The format version this build writes, and the only one it reads.
-pub const VERSION: u32 = 1;
 /// The header's size.
 pub const HEADER: usize = 128;
 /// The longest body: far above one batch, so that one large append still fits; bounds what a damaged length costs.
@@ -57,7 +56,7 @@ pub enum CodecError {
     #[error("does not begin with {0:?}")]
     Magic(&'static str),
     /// Written by another build.
-    #[error("is of format version {0}, which this build does not read")]
+    #[error("is of format version {0}, and this build reads {range}", range = format::range())]
     Version(u32),
     /// Damaged.
     #[error("the checksum of its {0} does not match")]
@@ -97,15 +96,31 @@ pub fn size_bound(frame: &Frame) -> usize {
     FRAME_HEAD + 1 + 50 + payload + producer + seq + intro
 }
 
+/// What is the same for all objects of a WAL: whose they are, and the format version as it goes up.
+#[derive(Debug, Clone)]
+pub struct Stamp {
+    /// The cluster.
+    pub cluster: ClusterUid,
+    /// The version to write.
+    pub writing: Writing,
+}
+
+impl From<ClusterUid> for Stamp {
+    /// In the version that every build reads which can be in a cluster.
+    fn from(cluster: ClusterUid) -> Self {
+        Self { cluster, writing: Writing::default() }
+    }
+}
+
 /// The object that holds `frames`.
-pub fn encode(cluster: ClusterUid, session: &SessionId, seq: u64, frames: &[Frame]) -> Bytes {
+pub fn encode(stamp: &Stamp, session: &SessionId, seq: u64, frames: &[Frame]) -> Bytes {
     let mut out = Vec::new();
-    encode_into(&mut out, cluster, session, seq, frames);
+    encode_into(&mut out, stamp, session, seq, frames);
     out.into()
 }
 
 /// The same, in place of what `out` holds.
-pub fn encode_into(out: &mut Vec<u8>, cluster: ClusterUid, session: &SessionId, seq: u64, frames: &[Frame]) {
+pub fn encode_into(out: &mut Vec<u8>, stamp: &Stamp, session: &SessionId, seq: u64, frames: &[Frame]) {
     let bound: usize = frames.iter().map(size_bound).sum();
     out.clear();
     out.reserve(HEADER + bound);
@@ -117,11 +132,11 @@ pub fn encode_into(out: &mut Vec<u8>, cluster: ClusterUid, session: &SessionId, 
     debug_assert!(body <= bound, "size_bound is an upper bound");
     let mut head = Vec::with_capacity(HEADER);
     head.put_slice(&MAGIC);
-    head.put_u32_le(VERSION);
+    head.put_u32_le(stamp.writing.now());
     head.put_u32_le(
         u32::try_from(frames.len()).expect("a batch holds fewer frames than bytes, at most 64 MiB"),
     );
-    head.put_u128_le(cluster.0);
+    head.put_u128_le(stamp.cluster.0);
     put_session(&mut head, session);
     head.put_u64_le(seq);
     head.put_u32_le(u32::try_from(body).expect("a batch is at most 64 MiB"));
@@ -143,9 +158,9 @@ pub fn decode_header(bytes: &[u8]) -> Result<Header, CodecError> {
     if crc32c::crc32c(&head[..HEADER - 4]) != u32_at(head, HEADER - 4) {
         return Err(CodecError::Checksum("header"));
     }
-    match u32_at(head, 8) {
-        VERSION => {}
-        other => return Err(CodecError::Version(other)),
+    let version = u32_at(head, 8);
+    if !format::readable().contains(&version) {
+        return Err(CodecError::Version(version));
     }
     let body = u32_at(head, 112) as usize;
     if body > MAX_BODY {

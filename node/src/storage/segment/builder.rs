@@ -9,6 +9,7 @@ use weir_api::{ClusterUid, Offset, SessionId, StreamEpoch, StreamId};
 
 use super::chunk::{END_BYTES, MAX_CHUNK, write_ends};
 use super::format::{self, SegmentIdentity, Trailer};
+use crate::format::FOUNDED;
 use crate::metadata::command::SegmentRange;
 use crate::storage::index::{Entry, IndexBuilder, Kind};
 use crate::storage::record::{Dedupe, Frame, Payload};
@@ -60,6 +61,7 @@ pub struct BuiltSegment {
 #[derive(Debug)]
 pub struct SegmentBuilder {
     identity: SegmentIdentity,
+    version: u32,
     object: Vec<u8>,
     index: IndexBuilder,
     ranges: Vec<SegmentRange>,
@@ -72,8 +74,18 @@ impl SegmentBuilder {
     pub fn new(cluster: ClusterUid, session: SessionId, number: u64) -> Self {
         let identity = SegmentIdentity { cluster, session, number };
         let mut object = Vec::new();
-        format::write_header(&identity, &mut object);
-        Self { identity, object, index: IndexBuilder::default(), ranges: Vec::new(), ends: Vec::new() }
+        format::write_header(&identity, FOUNDED, &mut object);
+        Self { identity, version: FOUNDED, object, index: IndexBuilder::default(), ranges: Vec::new(), ends: Vec::new() }
+    }
+
+    /// Writes it in this version of the cluster's format. To be called before anything is added.
+    #[must_use]
+    pub fn in_format(mut self, version: u32) -> Self {
+        debug_assert!(self.ranges.is_empty(), "nothing is added yet");
+        self.version = version;
+        self.object.clear();
+        format::write_header(&self.identity, version, &mut self.object);
+        self
     }
 
     /// Adds one stream's frames, gapless and in order, and its producer and sequence state after the last of them.
@@ -127,6 +139,7 @@ impl SegmentBuilder {
             root_at: self.object.len() as u64,
             root_len: u32::try_from(root.len()).expect("a root has some 20 bytes per 128 chunks"),
             root_crc: crc32c::crc32c(&root),
+            version: self.version,
         };
         self.object.extend_from_slice(&root);
         trailer.encode(&mut self.object);

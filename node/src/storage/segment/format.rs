@@ -5,8 +5,8 @@
 
 use weir_api::{ClusterUid, NodeEpoch, SessionId};
 
-/// The version this build writes, and the only one it reads.
-pub(in crate::storage) const VERSION: u32 = 1;
+use crate::format;
+
 const HEADER_MAGIC: [u8; 8] = *b"WEIRSEG\n";
 const TRAILER_MAGIC: [u8; 8] = *b"WEIREND\n";
 /// The trailer's length in bytes.
@@ -24,7 +24,7 @@ pub enum DecodeError {
     #[error("{0} does not begin as it should")]
     Magic(&'static str),
     /// A later build wrote it.
-    #[error("{what} has version {found}, this build reads {VERSION}")]
+    #[error("{what} has version {found}, this build reads {}", format::range())]
     Version {
         /// What was read.
         what: &'static str,
@@ -75,10 +75,10 @@ impl SegmentIdentity {
 }
 
 /// Begins an object.
-pub(in crate::storage) fn write_header(identity: &SegmentIdentity, out: &mut Vec<u8>) {
+pub(in crate::storage) fn write_header(identity: &SegmentIdentity, version: u32, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&HEADER_MAGIC);
-    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&version.to_le_bytes());
     identity.encode(out);
     let crc = crc32c::crc32c(&out[start..]);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -103,6 +103,7 @@ pub(in crate::storage) struct Trailer {
     pub root_at: u64,
     pub root_len: u32,
     pub root_crc: u32,
+    pub version: u32,
 }
 
 impl Trailer {
@@ -111,7 +112,7 @@ impl Trailer {
         covered[..8].copy_from_slice(&self.root_at.to_le_bytes());
         covered[8..12].copy_from_slice(&self.root_len.to_le_bytes());
         covered[12..16].copy_from_slice(&self.root_crc.to_le_bytes());
-        covered[16..20].copy_from_slice(&VERSION.to_le_bytes());
+        covered[16..20].copy_from_slice(&self.version.to_le_bytes());
         covered[20..].copy_from_slice(&TRAILER_MAGIC);
         out.extend_from_slice(&crc32c::crc32c(&covered).to_le_bytes());
         out.extend_from_slice(&covered);
@@ -127,13 +128,13 @@ impl Trailer {
             root_at: u64::from_le_bytes(from.array()?),
             root_len: u32::from_le_bytes(from.array()?),
             root_crc: u32::from_le_bytes(from.array()?),
+            version: u32::from_le_bytes(from.array()?),
         };
-        let version = u32::from_le_bytes(from.array()?);
         if from.array()? != TRAILER_MAGIC {
             return Err(DecodeError::Magic(WHAT));
         }
         from.end()?;
-        check_version(WHAT, version)?;
+        check_version(WHAT, this.version)?;
         check(covered, crc, WHAT)?;
         let ends = this.root_at.checked_add(this.root_len.into()).and_then(|n| n.checked_add(TRAILER as u64));
         if ends != Some(object_bytes) {
@@ -144,7 +145,7 @@ impl Trailer {
 }
 
 fn check_version(what: &'static str, found: u32) -> Result<(), DecodeError> {
-    if found == VERSION { Ok(()) } else { Err(DecodeError::Version { what, found }) }
+    if format::readable().contains(&found) { Ok(()) } else { Err(DecodeError::Version { what, found }) }
 }
 
 /// Compares a checksum.

@@ -209,11 +209,11 @@ fn the_bytes_of_version_1_stay_as_they_are() {
 fn a_later_version_is_named_as_such() {
     let object = model::build(&golden_streams()).object;
     let mut trailer = object[object.len() - TRAILER..].to_vec();
-    trailer[20..24].copy_from_slice(&2u32.to_le_bytes());
+    trailer[20..24].copy_from_slice(&9u32.to_le_bytes());
     let crc = crc32c::crc32c(&trailer[4..]);
     trailer[..4].copy_from_slice(&crc.to_le_bytes());
     let found = Trailer::decode(&trailer, object.len() as u64);
-    assert_eq!(found, Err(DecodeError::Version { what: "segment trailer", found: 2 }));
+    assert_eq!(found, Err(DecodeError::Version { what: "segment trailer", found: 9 }));
 }
 
 #[test]

@@ -15,13 +15,13 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_api::{ClusterUid, SessionId};
+use weir_api::SessionId;
 
 use super::pipeline::{DurableBatch, PAUSE, Shared, WalSink};
 use super::queue::{Batch, Over};
 use super::{BlockingLog, FIRST_SEQ, PutError};
 use crate::fault;
-use crate::storage::record::codec;
+use crate::storage::record::codec::{self, Stamp};
 use crate::storage::store::jittered;
 use crate::tasks::Tasks;
 
@@ -38,7 +38,7 @@ const LOOKS: u32 = 50;
 
 pub(super) struct Direct {
     pump: Mutex<Pump>,
-    cluster: ClusterUid,
+    stamp: Stamp,
     session: SessionId,
     sink: Arc<dyn WalSink>,
     /// Held while a stored batch is told of, and while the session is ended.
@@ -81,7 +81,7 @@ impl Direct {
     /// To be called within the runtime whose tasks append.
     pub(super) fn new(
         log: Box<dyn BlockingLog>,
-        cluster: ClusterUid,
+        stamp: Stamp,
         session: SessionId,
         sink: Arc<dyn WalSink>,
         alone_below: Duration,
@@ -89,7 +89,7 @@ impl Direct {
         let runtime = Handle::current();
         Self {
             pump: Mutex::new(Pump { log, next: FIRST_SEQ, flying: None, object: Vec::new() }),
-            cluster,
+            stamp,
             session,
             sink,
             telling: Mutex::new(()),
@@ -212,7 +212,7 @@ impl Direct {
     fn load(&self, pump: &mut Pump, shared: &Shared, batch: Batch) {
         let seq = pump.next;
         pump.next += 1;
-        codec::encode_into(&mut pump.object, self.cluster, &self.session, seq, &batch.frames);
+        codec::encode_into(&mut pump.object, &self.stamp, &self.session, seq, &batch.frames);
         shared.queue.lock().measured(&batch, pump.object.len() as u64);
         pump.flying = Some(batch);
     }

@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use weir_api::{ClusterUid, SessionId};
+use weir_api::SessionId;
 
 use super::direct::Direct;
 use super::queue::{Batch, Completion, Over, Queue, Start};
@@ -25,7 +25,9 @@ use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter, direct};
 use crate::clock::Clock;
 use crate::fault;
 use crate::metrics::WalMeters;
-use crate::storage::record::{Frame, codec};
+use crate::mutant::{self, Mutant};
+use crate::storage::record::Frame;
+use crate::storage::record::codec::{self, Stamp};
 use crate::storage::store::jittered;
 use crate::tasks::Tasks;
 use crate::witness::{self, Seen};
@@ -103,14 +105,15 @@ impl Wal {
         tasks: &Tasks,
         clock: &Clock,
         writer: Arc<dyn WalWriter>,
-        cluster: ClusterUid,
+        stamp: impl Into<Stamp>,
         session: SessionId,
         limits: WalLimits,
         sink: Arc<dyn WalSink>,
     ) -> Self {
+        let stamp = stamp.into();
         let direct = writer
             .hand_over()
-            .map(|log| Direct::new(log, cluster, session.clone(), sink.clone(), limits.alone_below));
+            .map(|log| Direct::new(log, stamp.clone(), session.clone(), sink.clone(), limits.alone_below));
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::new(limits, writer.pays_per_object())),
             wake: Notify::new(),
@@ -127,7 +130,7 @@ impl Wal {
         let flusher = Flusher {
             shared: shared.clone(),
             writer,
-            cluster,
+            stamp,
             session,
             sink,
             next: FIRST_SEQ,
@@ -213,7 +216,7 @@ struct Flying {
 struct Flusher {
     shared: Arc<Shared>,
     writer: Arc<dyn WalWriter>,
-    cluster: ClusterUid,
+    stamp: Stamp,
     session: SessionId,
     sink: Arc<dyn WalSink>,
     next: u64,
@@ -269,16 +272,22 @@ impl Flusher {
     fn start(&mut self, batch: Batch) {
         let seq = self.next;
         self.next += 1;
-        let object = codec::encode(self.cluster, &self.session, seq, &batch.frames);
+        let object = codec::encode(&self.stamp, &self.session, seq, &batch.frames);
         let bytes = object.len() as u64;
         self.shared.queue.lock().measured(&batch, bytes);
         self.row.push_back(Flying { seq, bytes, frames: batch.frames, done: batch.done, stored: false });
         self.puts.push(put(self.shared.clone(), self.writer.clone(), seq, object).boxed());
+        if mutant::on(Mutant::AckBeforePut) {
+            self.stored(seq);
+        }
     }
 
     fn stored(&mut self, seq: u64) {
         if let Some(flying) = self.row.iter_mut().find(|f| f.seq == seq) {
             flying.stored = true;
+        }
+        if mutant::on(Mutant::AckOutOfOrder) {
+            self.row.make_contiguous().sort_by_key(|f| !f.stored);
         }
         while let Some(flying) = self.row.pop_front_if(|f| f.stored) {
             let Flying { seq, bytes, frames, done, .. } = flying;

@@ -140,7 +140,8 @@ impl Rig {
         let router =
             Router::new(metadata.clone(), own(&node), RoutingMode::Forward, node.tasks.clone(), pool);
         let front = Front::start((node.node.streams(), &node.tasks), router, change).await;
-        assert_eq!(front.ask("PUT", "/v1/stream/s", &[TEXT], "").await.status, 201);
+        // Not through the front, whose limits may be shorter than a create takes.
+        assert_eq!(node.ask("PUT", "/v1/stream/s", &[TEXT], "").await.status, 201);
         Self { node, front, stub }
     }
 
@@ -239,6 +240,41 @@ async fn an_owner_that_does_not_answer_is_not_waited_for_for_ever() {
         assert_eq!(rig.front.ask(method, target, &[TEXT], body).await.status, status, "{method} {target}");
         drop(rig.stub.next().await);
     }
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn an_owner_whose_session_is_over_is_not_waited_for() {
+    let hour = Duration::from_secs(3_600);
+    let mut rig = Rig::start(|l| (l.request_timeout, l.long_poll) = (hour, hour)).await;
+    let mut waiting = Vec::new();
+    for (method, rest, status) in [
+        ("POST", format!("/v1/stream/s HTTP/1.1\r\nHost: x\r\n{TEXT}\r\nContent-Length: 1\r\n\r\nx"), 504),
+        ("GET", "/v1/stream/s?offset=now&live=long-poll HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), 503),
+    ] {
+        rig.stub.then(Deed::Hold);
+        let mut client = rig.front.client().await;
+        client.send(format!("{method} {rest}")).await;
+        drop(rig.stub.next().await);
+        waiting.push((client, method, status));
+    }
+    let (parts, answer) = mpsc::channel(4);
+    rig.stub.then(Deed::Stream("text/event-stream", answer));
+    let mut following = rig.front.client().await;
+    following.send("GET /v1/stream/s?offset=-1&live=sse HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    drop(rig.stub.next().await);
+    assert_eq!(following.reply("GET").await.status, 200);
+
+    let (node, epoch) = ("a-stub".parse().unwrap(), NodeEpoch(1));
+    let fence = Command::Fence { node, epoch, incarnation: None, reason: FenceReason::Admin };
+    rig.node.node.metadata().propose(fence).await.unwrap();
+    for (mut client, method, status) in waiting {
+        assert_eq!(client.reply(method).await.status, status, "{method}");
+    }
+    let mut rest = [0; 5];
+    tokio::time::timeout(PATIENCE, following.0.read_exact(&mut rest)).await.expect("the end").unwrap();
+    assert_eq!(&rest, b"0\r\n\r\n", "an event stream ends in order");
+    drop(parts);
     rig.stop().await;
 }
 

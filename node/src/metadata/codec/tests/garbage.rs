@@ -78,7 +78,7 @@ proptest! {
 
     #[test]
     fn changed_bytes_are_an_error(changes in changes(), keep in any::<prop::sample::Index>()) {
-        let entry = encode_batch(&sample_entry());
+        let entry = encode_batch(&sample_entry(), format::FOUNDED);
         let changed = mangled(&entry, &changes, keep);
         prop_assert!(changed == entry || decode_batch(&changed).is_err());
         let state = bytes_of(&sample());
@@ -88,7 +88,7 @@ proptest! {
 
     #[test]
     fn changed_bytes_behind_a_right_checksum_do_no_harm(changes in changes(), keep in any::<prop::sample::Index>()) {
-        let entry = encode_batch(&sample_entry());
+        let entry = encode_batch(&sample_entry(), format::FOUNDED);
         let _maybe = decode_batch(&framed(&mangled(&entry[20..], &changes, keep)));
         let state = bytes_of(&sample());
         let changed = chunked(&[mangled(&state[20..], &changes, keep)]);
@@ -100,7 +100,7 @@ proptest! {
 
 #[test]
 fn every_truncation_is_told_as_one() {
-    let entry = encode_batch(&sample_entry());
+    let entry = encode_batch(&sample_entry(), format::FOUNDED);
     for n in 0..entry.len() {
         assert!(matches!(decode_batch(&entry[..n]), Err(CodecError::Truncated)), "{n}");
     }
@@ -112,7 +112,7 @@ fn every_truncation_is_told_as_one() {
 
 #[test]
 fn every_flipped_bit_is_noticed() {
-    let entry = encode_batch(&sample_entry());
+    let entry = encode_batch(&sample_entry(), format::FOUNDED);
     let state = bytes_of(&sample());
     for bit in 0..entry.len() * 8 {
         let mut changed = entry.clone();
@@ -128,7 +128,7 @@ fn every_flipped_bit_is_noticed() {
 
 #[test]
 fn each_kind_of_damage_is_named() {
-    let entry = encode_batch(&sample_entry());
+    let entry = encode_batch(&sample_entry(), format::FOUNDED);
     let with = |at: usize, to: u8| {
         let mut changed = entry.clone();
         changed[at] = to;

@@ -114,7 +114,7 @@ async fn trimming_keeps_everything_from_its_bound_on_and_the_seal() {
 async fn another_clusters_records_stop_the_recovery() {
     over_both(async |rig| {
         let (s, writer) = (session(1), rig.writer(1).await);
-        let foreign = codec::encode(ClusterUid(0xbad), &s, 1, &[frame(1, 10)]);
+        let foreign = codec::encode(&ClusterUid(0xbad).into(), &s, 1, &[frame(1, 10)]);
         writer.put(1, foreign).await.unwrap();
         let error = seal(&rig.wals, &s, 1, 1).await.unwrap_err();
         assert!(

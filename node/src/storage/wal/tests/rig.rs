@@ -44,7 +44,7 @@ pub(in super::super) fn frame(n: u64, bytes: usize) -> Frame {
 
 /// Object `seq` of a session, holding one frame.
 pub(in super::super) fn object(session: &SessionId, seq: u64, bytes: usize) -> Bytes {
-    codec::encode(CLUSTER, session, seq, &[frame(seq, bytes)])
+    codec::encode(&CLUSTER.into(), session, seq, &[frame(seq, bytes)])
 }
 
 pub(in super::super) struct Rig {
