@@ -120,11 +120,9 @@ impl Node<'_> {
         match &self.health {
             Health::Stopping => true,
             Health::Starting(_) | Health::Unready(_) => young(),
-            Health::Absent
-            | Health::Pending(_)
-            | Health::Broken(_)
-            | Health::Stranded(_)
-            | Health::Ready => false,
+            Health::Absent | Health::Pending(_) | Health::Broken(_) | Health::Stranded(_) | Health::Ready => {
+                false
+            }
         }
     }
 
@@ -165,7 +163,8 @@ impl<'a> Facts<'a> {
         let (log, foreign_log) = own_log(cluster, observed);
         let image = image(cluster, observed, default_image);
         let unbuildable = try_build(cluster, &image).err();
-        let mut this = Self { cluster, observed, image, log, foreign_log, nodes: BTreeMap::new(), unbuildable };
+        let mut this =
+            Self { cluster, observed, image, log, foreign_log, nodes: BTreeMap::new(), unbuildable };
         let name = cluster.name_any();
         let mut ordinals: BTreeSet<u32> = (0..cluster.spec.replicas).collect();
         ordinals.extend(observed.pods.iter().map(|p| p.ordinal));
@@ -221,7 +220,9 @@ impl<'a> Facts<'a> {
             crate::observed::CredentialsView::Found(digest) => {
                 pod.annotations.get(names::CREDENTIALS).is_some_and(|had| had != digest)
             }
-            crate::observed::CredentialsView::NotNeeded | crate::observed::CredentialsView::Missing(_) => false,
+            crate::observed::CredentialsView::NotNeeded | crate::observed::CredentialsView::Missing(_) => {
+                false
+            }
         };
         other || credentials
     }
@@ -246,7 +247,9 @@ impl<'a> Facts<'a> {
             Some((reason, text)) if BROKEN.contains(&reason.as_str()) => {
                 return Health::Broken(last(reason, text));
             }
-            Some((reason, text)) if !text.is_empty() => return Health::Starting(format!("{reason}: {}", cut(text))),
+            Some((reason, text)) if !text.is_empty() => {
+                return Health::Starting(format!("{reason}: {}", cut(text)));
+            }
             Some(_) | None => {}
         }
         if pod.host.is_none() {
@@ -289,7 +292,8 @@ impl<'a> Facts<'a> {
         }
         let since = view.unready_since_ms?;
         let seconds = (self.observed.now_ms - since) / 1000;
-        (seconds * 1000 >= HOST_TIMEOUT_MS).then(|| format!("its host {host} has not been ready for {seconds} s"))
+        (seconds * 1000 >= HOST_TIMEOUT_MS)
+            .then(|| format!("its host {host} has not been ready for {seconds} s"))
     }
 
     /// Volumes of this StreamCluster, or of the one that it takes over from.

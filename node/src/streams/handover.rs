@@ -315,7 +315,7 @@ impl Inner {
                 gone += self.give_back_the_rest().await;
             }
             if gone == 0 {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(PAUSE * 5).await;
             }
         }
     }
