@@ -258,6 +258,7 @@ fn ready(facts: &Facts<'_>, quorum: &Said, storage: &Said, blocked: Option<&str>
         return said(KIND, "False", "StorageNotReady", storage.message.clone());
     }
     match quorum.status {
+        "True" if facts.voters_missing().is_some() => said(KIND, "False", "VotersMissing", voters_missing(facts)),
         "True" => said(KIND, "True", "AllNodesReady", ""),
         "False" => said(KIND, "False", "NoQuorum", quorum.message.clone()),
         _ => said(KIND, "Unknown", "NoAnswer", quorum.message.clone()),
@@ -286,9 +287,15 @@ fn progressing(facts: &Facts<'_>, operation: Option<&Operation>, paused: bool) -
         .map(|n| n.id.to_string())
         .collect();
     match coming.is_empty() {
+        true if facts.voters_missing().is_some() => said(KIND, "True", "GatheringVoters", voters_missing(facts)),
         true => said(KIND, "False", "Settled", ""),
         false => said(KIND, "True", "StartingNodes", format!("waiting for {}", coming.join(", "))),
     }
+}
+
+fn voters_missing(facts: &Facts<'_>) -> String {
+    let (have, want) = facts.voters_missing().unwrap_or_default();
+    format!("{have} of {want} nodes vote in the metadata log")
 }
 
 /// Counts in a condition's text would change it at every look.

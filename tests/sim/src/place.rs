@@ -22,7 +22,8 @@ use crate::trace::{Exit, Recorder, What};
 /// Where every node listens.
 pub const CLIENT: u16 = 4437;
 const PEER: u16 = 4438;
-const ADMIN: u16 = 4439;
+/// Where every node's admin listener is.
+pub const ADMIN: u16 = 4439;
 
 /// See the module.
 pub struct Place {
