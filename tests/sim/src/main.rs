@@ -1,10 +1,6 @@
 //! `weir-sim SEED`: plays one run and says what it showed; with `--trace`, all that happened.
 
-#![allow(
-    clippy::print_stdout,
-    clippy::disallowed_methods,
-    reason = "a test program, outside of the node's doors"
-)]
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a test program, outside of the node's doors")]
 
 use std::process::ExitCode;
 
