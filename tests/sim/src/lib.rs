@@ -4,11 +4,13 @@
 
 pub mod bucket;
 pub mod disk;
+pub mod farm;
 pub mod http;
 pub mod invariants;
 pub mod linear;
 pub mod machine;
 pub mod mutants;
+pub mod ops;
 pub mod place;
 pub mod run;
 pub mod schedule;
