@@ -7,7 +7,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup setup-tests up down run cluster test check fix unit model e2e crash conformance conformance-all faults s3 soak bench figures
+.PHONY: help setup setup-tests up down run cluster test check fix unit model sim e2e crash conformance conformance-all faults s3 soak bench figures
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ cluster: setup ## Build and start three nodes on this machine: `weir dev up`; AR
 	@exec "$(CARGO_TARGET_DIR)/release/weir" dev up $(ARGS)
 
 test: setup-tests ## The gate: everything that must hold, in under 15 minutes
-	@.ci/gate format lints policy docs unit model e2e crash faults conformance s3
+	@.ci/gate format lints policy docs unit model sim e2e crash faults conformance s3
 
 check: setup ## What needs no test run: format, lints, dependency policy, docs. Never writes
 	@.ci/gate format lints policy docs
@@ -49,6 +49,11 @@ unit: setup ## Unit and property tests
 model: setup ## The exhaustive model of ownership and recovery
 	@.ci/gate model
 
+sim: setup ## Simulated clusters under faults, 100 seeds; SEED=n replays one and prints all that happened
+	@if [ -z "$(SEED)" ]; then .ci/gate sim; else \
+		cargo test --locked --workspace --features weir/fault-points --test seeds --no-run && \
+		"$(CARGO_TARGET_DIR)/debug/weir-sim" $(SEED) --trace $(ARGS); fi
+
 e2e: setup ## Real nodes: the protocol, bad input, operations
 	@.ci/gate e2e
 
@@ -58,7 +63,7 @@ crash: setup ## Real nodes, killed at every step, and their files damaged
 faults: setup ## Clusters of real nodes: killed, hung, cut off, doubled, robbed of their disk
 	@.ci/gate faults
 
-conformance: setup-tests ## Others' clients: the protocol's public suite, its TypeScript client, the README's tour
+conformance: setup-tests ## Others' clients: the protocol's public suite, its TypeScript client, the README's tour, a browser
 	@.ci/gate conformance
 
 conformance-all: setup-tests ## The same, and the suite through a node that owns nothing on both versions of Node in both modes
@@ -67,8 +72,10 @@ conformance-all: setup-tests ## The same, and the suite through a node that owns
 s3: setup-tests ## The store's tests and crashes over a real S3 server behind a bad network
 	@.ci/gate s3
 
-soak: setup ## The crash suite, ten times as long as in the gate, and all that is done to clusters; writes docs/reliability.md
+soak: setup ## The crash suite, ten times as long as in the gate, an hour of simulation, and all that is done to clusters; writes docs/reliability.md
 	@WEIR_CRASH_ROUNDS=$${WEIR_CRASH_ROUNDS:-2000} .ci/gate crash
+	@WEIR_SIM_SECONDS=$${WEIR_SIM_SECONDS:-3600} cargo test --locked --workspace --features weir/fault-points \
+		--test seeds -- --ignored --nocapture
 	@.ci/soak
 
 bench: setup ## Beside the official server, and a cluster of three: about 7 minutes; writes docs/benchmarks.md. ARGS="--only SSE" runs a part

@@ -7,13 +7,129 @@
 /// A mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mutant {
-    /// A commit takes records of any stream epoch, whoever has the stream open.
+    // ---- the metadata log
+    /// A commit takes records of any stream epoch, if the stream is open at the session.
     NoStreamEpochCheck,
+    /// A commit takes records of whoever is a member, whoever has the stream.
+    NoOwnerCheck,
+    /// Another process may register at the epoch that is recorded.
+    EqualEpochAccepted,
+    /// A process that was replaced is told to mint again.
+    RemintAfterSuperseded,
+    /// A fence ends the session and lets any incarnation come back.
+    FenceWithoutPin,
+    /// A session that ends itself is forgotten though streams are open at it.
+    CleanEndWithOpenStreams,
+    /// Any claim of an ended session will do.
+    ClaimNotChecked,
+    /// A stream is opened though its last session is not recovered.
+    OpenBeforeRecovered,
+    /// An open gives the epoch that the stream was open at last.
+    EpochNotBumped,
+    /// A release does not compare the owner's tail with the committed end.
+    ReleaseAtWrongTail,
+    /// A command that comes again is applied again.
+    RetryAppliedTwice,
+    /// A node whose session has ended takes new streams.
+    PlaceOnDeadNode,
+    /// A node that drains takes new streams.
+    PlaceOnDrainingNode,
+    /// A change of a node's slots takes its placed streams away.
+    SlotsMoveStreams,
+    /// A transfer that was called off completes.
+    AbortedTransferCompletes,
+    /// A stream is deleted whoever has it open.
+    DeleteByAnyone,
+    /// A fork begins where its source is not committed yet.
+    ForkBeyondCommitted,
+    /// A fork does not count as needing the segments it begins with.
+    ForkWithoutReference,
+
+    // ---- the WAL, recovery and what is deleted
+    /// Recovery reads up to the first absent object and puts no seal there.
+    NoSeal,
+    /// What is deleted after a recovery includes the seal.
+    SealDeleted,
+    /// An append is acknowledged when its object is sent.
+    AckBeforePut,
+    /// An append is acknowledged when its object is stored, whatever is before it.
+    AckOutOfOrder,
+    /// Recovery takes records of any epoch of a stream.
+    RecoveryIgnoresStreamEpoch,
+    /// A fenced session is called recovered while it may hold its lease.
+    RecoveredWithinLease,
+    /// An upload that no commit names is deleted though its session lives.
+    SweepByAge,
+
+    // ---- streams and sessions
+    /// A duplicate is answered before its original is durable.
+    DuplicateBeforeDurable,
+    /// Readers see what is not durable.
+    ReadPastDurable,
+    /// The next owner starts without the producers' state.
+    ProducersForgotten,
+    /// 404 by the view, without a read index.
+    MissingByTheView,
+    /// Answers of a node that does not own the stream are by the view, without a read index.
+    CurrentByTheView,
+    /// An append whose outcome is unknown is answered as one that never entered.
+    UnknownCalledFailure,
+    /// Answers claim to be current without a lease.
+    NoLease,
+    /// The lease runs from when the heartbeat's answer came.
+    LeaseFromArrival,
+
+    // ---- routing
+    /// Requests are sent to a session that has ended.
+    RedirectToTheDead,
+    /// A request may be sent on without end.
+    HopsNotCounted,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: &'static [Self] = &[Self::NoStreamEpochCheck];
+    pub const ALL: &'static [Self] = &[
+        Self::NoStreamEpochCheck,
+        Self::NoOwnerCheck,
+        Self::EqualEpochAccepted,
+        Self::RemintAfterSuperseded,
+        Self::FenceWithoutPin,
+        Self::CleanEndWithOpenStreams,
+        Self::ClaimNotChecked,
+        Self::OpenBeforeRecovered,
+        Self::EpochNotBumped,
+        Self::ReleaseAtWrongTail,
+        Self::RetryAppliedTwice,
+        Self::PlaceOnDeadNode,
+        Self::PlaceOnDrainingNode,
+        Self::SlotsMoveStreams,
+        Self::AbortedTransferCompletes,
+        Self::DeleteByAnyone,
+        Self::ForkBeyondCommitted,
+        Self::ForkWithoutReference,
+        Self::NoSeal,
+        Self::SealDeleted,
+        Self::AckBeforePut,
+        Self::AckOutOfOrder,
+        Self::RecoveryIgnoresStreamEpoch,
+        Self::RecoveredWithinLease,
+        Self::SweepByAge,
+        Self::DuplicateBeforeDurable,
+        Self::ReadPastDurable,
+        Self::ProducersForgotten,
+        Self::MissingByTheView,
+        Self::CurrentByTheView,
+        Self::UnknownCalledFailure,
+        Self::NoLease,
+        Self::LeaseFromArrival,
+        Self::RedirectToTheDead,
+        Self::HopsNotCounted,
+    ];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|m| format!("{m:?}") == name)
+    }
 }
 
 /// Whether this mistake is to be made.

@@ -9,6 +9,7 @@ use weir_api::{SessionId, StreamId};
 
 use crate::metadata::query::Disposition;
 use crate::metadata::state::{SessionNo, State, Stream};
+use crate::mutant::{self, Mutant};
 
 /// What to do with a request for a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +71,17 @@ pub fn route(state: &State, me: &SessionId, id: StreamId, stream: &Stream) -> Ro
     match rule(handoff, state.disposition_of(stream), mine) {
         Row::Here => Route::Local,
         Row::Wait(reason) => Route::Wait(reason),
+        Row::There(no) if mutant::on(Mutant::RedirectToTheDead) => {
+            let known = state.session(no).map(|session| session.id.clone());
+            match known.and_then(|id| Some((state.nodes.get(&id.node)?, id))) {
+                Some((node, session)) => Route::At(Target {
+                    session,
+                    http_url: node.http_url.clone(),
+                    peer_address: node.peer_address.clone(),
+                }),
+                None => Route::Local,
+            }
+        }
         Row::There(no) => match state.live(no).and_then(|session| target(state, &session.id)) {
             Some(target) => Route::At(target),
             // Not reached: the rows name live sessions. Whoever asks the log finds out who has it.
@@ -90,6 +102,7 @@ fn rule(handoff: Option<SessionNo>, disposition: Disposition, mine: impl Fn(Sess
     match disposition {
         Disposition::OpenAt(no, _) | Disposition::PlacedAt(no) if mine(no) => Row::Here,
         Disposition::OpenAt(no, _) | Disposition::PlacedAt(no) => Row::There(no),
+        Disposition::AwaitingRecovery(no) if mutant::on(Mutant::RedirectToTheDead) => Row::There(no),
         Disposition::AwaitingRecovery(_) => Row::Wait(Reason::Recovery),
         // Also placed at a session that ended: as if not placed.
         Disposition::Released => Row::Here,

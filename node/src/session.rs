@@ -27,6 +27,7 @@ use crate::fault;
 use crate::format;
 use crate::metadata::command::{Answer, Command, Refusal, Registration};
 use crate::metadata::{Metadata, ProposeError};
+use crate::mutant::{self, Mutant};
 use crate::readiness::Readiness;
 use crate::storage::progress::Progress;
 use crate::tasks::Tasks;
@@ -96,7 +97,13 @@ impl Lease {
 
     /// It is held now.
     pub fn holds(&self, clock: &Clock) -> bool {
-        clock.since_boot() < Duration::from_millis(self.until_ms.load(Ordering::Acquire))
+        let until = Duration::from_millis(self.until_ms.load(Ordering::Acquire));
+        clock.since_boot() < until || mutant::on(Mutant::NoLease)
+    }
+
+    /// For how long it is held yet.
+    pub fn remaining(&self, clock: &Clock) -> Duration {
+        Duration::from_millis(self.until_ms.load(Ordering::Acquire)).saturating_sub(clock.since_boot())
     }
 
     /// A heartbeat sent at `sent` was answered.
@@ -268,7 +275,8 @@ impl Keeper {
     pub async fn heartbeat(&self, within: Duration) {
         match self.heartbeats.send(&self.session, self.recovering.report(REPORTED), within).await {
             Ok(sent) => {
-                self.lease.extend(sent);
+                let late = mutant::on(Mutant::LeaseFromArrival);
+                self.lease.extend(if late { self.clock.since_boot() } else { sent });
                 self.readiness.clear("lease");
             }
             Err(e) if !self.lease.holds(&self.clock) => {
@@ -345,7 +353,9 @@ mod tests {
         assert!(!lease.holds(&clock));
         lease.extend(clock.since_boot().saturating_sub(Duration::from_secs(6)));
         assert!(!lease.holds(&clock), "the answer came too late");
+        assert_eq!(lease.remaining(&clock), Duration::ZERO);
         lease.extend(clock.since_boot());
         assert!(lease.holds(&clock));
+        assert!((1..=5_000).contains(&lease.remaining(&clock).as_millis()));
     }
 }

@@ -14,7 +14,7 @@ use weir_api::SessionId;
 use super::body::Body;
 use super::error::Reject;
 use super::forward::{self, Address, Owner, Pool, PoolLimits, Source};
-use super::hop::{Arrived, Hop, MAX_HOPS};
+use super::hop::{Arrived, MAX_HOPS};
 use super::owners::Owners;
 use super::{App, Received, redirect};
 use crate::config::RoutingMode;
@@ -113,10 +113,7 @@ pub(super) async fn send(
         return Err(StreamError::Elsewhere { owner: onward.target.session }.into());
     };
     let came = r.arrived.hop.unwrap_or_default();
-    if came.hops >= MAX_HOPS {
-        return Err(too_many(r.app));
-    }
-    let hop = Hop { index: onward.index.max(came.index), hops: came.hops + 1 };
+    let Some(hop) = came.onward(onward.index) else { return Err(too_many(r.app)) };
     // A body that its client makes up as it goes cannot be sent twice; one that was not sent yet need not be.
     let forwards =
         router.mode == RoutingMode::Forward || r.arrived.forwarded || (r.unmeasured && !r.headers.expects);

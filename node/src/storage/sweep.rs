@@ -19,6 +19,7 @@ use crate::fault;
 use crate::metadata::Metadata;
 use crate::metadata::command::{Answer, Command, SegmentId};
 use crate::metadata::limits::{SWEEP_GRACE_MS, UNBORN_MS};
+use crate::mutant::{self, Mutant};
 use crate::tasks::Tasks;
 
 /// How often segments out of use are looked for.
@@ -57,6 +58,9 @@ impl Sweep {
             loop {
                 tick.tick().await;
                 if self.metadata.leadership().borrow().me {
+                    if mutant::on(Mutant::SweepByAge) {
+                        self.leftovers().await;
+                    }
                     self.dead_segments().await;
                     self.unborn().await;
                 }
@@ -87,7 +91,7 @@ impl Sweep {
             let Some(Key::Segment { session, number }) = keys::parse(self.generation, &key) else { continue };
             let upload = (session, number);
             let known = self.metadata.read(|state| state.segment_ids.contains_key(&upload));
-            if self.is_over(&upload.0) && !known {
+            if (self.is_over(&upload.0) || mutant::on(Mutant::SweepByAge)) && !known {
                 self.delete(&key).await;
             }
         }

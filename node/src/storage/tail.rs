@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use weir_api::Offset;
 
+use crate::mutant::{self, Mutant};
 use crate::storage::record::Payload;
 
 #[cfg(test)]
@@ -88,12 +89,13 @@ impl TailBuffer {
         if from < self.start() {
             return None;
         }
+        let durable = if mutant::on(Mutant::ReadPastDurable) { self.end } else { self.durable };
         let mut parts = Vec::new();
         let mut left = max_bytes;
         let first = self.runs.partition_point(|run| run.end() <= from);
-        for run in self.runs.range(first..).take_while(|run| run.start < self.durable) {
+        for run in self.runs.range(first..).take_while(|run| run.start < durable) {
             let lo = from.0.saturating_sub(run.start.0);
-            let hi = self.durable.min(run.end()).0 - run.start.0;
+            let hi = durable.min(run.end()).0 - run.start.0;
             if lo >= hi {
                 break;
             }

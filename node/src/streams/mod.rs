@@ -56,6 +56,7 @@ use crate::metadata::Metadata;
 use crate::metadata::command::StreamConfig;
 use crate::metadata::state::{self, SessionNo};
 use crate::metrics::{AppendOutcome, StoreMeters, StreamMeters, WalMeters};
+use crate::mutant::{self, Mutant};
 use crate::readiness::Readiness;
 use crate::session::Lease;
 use crate::storage::reader::SegmentReader;
@@ -365,7 +366,7 @@ impl Writer {
             match stream.append(&append, &inner.wal, inner.limits.max_producers, inner.clock.since_boot()) {
                 Attempt::Decided(result, ticket) => {
                     if let Some(ticket) = ticket {
-                        ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;
+                        ticket.wait().await.map_err(|_fenced| unknown())?;
                     }
                     return result;
                 }
@@ -380,6 +381,14 @@ impl Writer {
             }
         }
     }
+}
+
+/// An append was ordered, and what became of it is unknown.
+fn unknown() -> StreamError {
+    if mutant::on(Mutant::UnknownCalledFailure) {
+        return StreamError::unavailable("this node's session was fenced");
+    }
+    StreamError::OutcomeUnknown
 }
 
 /// As what an append is counted.

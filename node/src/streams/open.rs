@@ -17,6 +17,7 @@ use super::log::{Append, Appended, StreamLog, Verdict};
 use super::signal::Signal;
 use crate::metadata::command::{Expiry, StreamConfig};
 use crate::metadata::state;
+use crate::mutant::{self, Mutant};
 use crate::storage::record::{Dedupe, Frame, Intro, Payload};
 use crate::storage::tail::TailBuffer;
 use crate::storage::wal::{Kick, Ticket, Wal, WalBusy};
@@ -149,7 +150,12 @@ impl OpenStream {
 
     /// What readers may see now.
     pub fn durable(&self) -> Durable {
-        self.core.lock().durable
+        let core = self.core.lock();
+        let mut durable = core.durable;
+        if mutant::on(Mutant::ReadPastDurable) {
+            durable.end = core.log.tail;
+        }
+        durable
     }
 
     /// Checks and, if it may, orders one append.
@@ -182,7 +188,8 @@ impl OpenStream {
                 }
             }
         };
-        let attempt = Attempt::Decided(decided, core.newest.clone());
+        let early = ordered.is_none() && mutant::on(Mutant::DuplicateBeforeDurable);
+        let attempt = Attempt::Decided(decided, core.newest.clone().filter(|_| !early));
         drop(core);
         ordered.into_iter().for_each(|kick| wal.go(kick));
         attempt

@@ -20,6 +20,7 @@ use crate::metadata::ProposeError;
 use crate::metadata::command::{Answer, Command, Owner, Refusal};
 use crate::metadata::query::Disposition;
 use crate::metadata::state::{State, Stream};
+use crate::mutant::{self, Mutant};
 use crate::storage::keys;
 use crate::storage::record::Dedupe;
 
@@ -100,7 +101,9 @@ impl Inner {
             if let Some(stream) = self.serving_by_name(name.as_str()).await? {
                 return Ok(Current::Open(stream));
             }
-            self.read_index().await?;
+            if !self.view_will_do(name) {
+                self.read_index().await?;
+            }
             match self.metadata.read(|state| look(state, name.as_str())) {
                 Named::Missing => {
                     self.check_lease()?;
@@ -138,6 +141,12 @@ impl Inner {
             }
         }
         Err(StreamError::unavailable("the stream keeps changing hands"))
+    }
+
+    /// (A mistake: what the view says is taken for how it is.)
+    fn view_will_do(&self, name: &StreamName) -> bool {
+        let missing = || self.metadata.read(|state| matches!(look(state, name.as_str()), Named::Missing));
+        mutant::on(Mutant::CurrentByTheView) || (mutant::on(Mutant::MissingByTheView) && missing())
     }
 
     /// Confirms that the view is as new as this moment.
@@ -255,7 +264,9 @@ impl Inner {
     }
 
     async fn committed_dedupe(&self, id: StreamId, stream: &Stream) -> Result<Dedupe, StreamError> {
-        let Some(segment) = stream.dedupe else { return Ok(Dedupe::default()) };
+        let Some(segment) = stream.dedupe.filter(|_| !mutant::on(Mutant::ProducersForgotten)) else {
+            return Ok(Dedupe::default());
+        };
         let found = self.metadata.read(|state| state.segments.get(&segment).cloned());
         let Some(found) = found else {
             return Err(StreamError::unavailable("the segment with the stream's producer state is unknown"));

@@ -11,12 +11,15 @@ use http::{Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use turmoil::net::TcpStream;
 use weir_tests::client::{Answer, Failure};
 
 /// Redirects that are followed before a client gives up: more than the server ever makes.
 pub const HOPS: u32 = 8;
+
+/// For a connection to be made: a machine that is down does not answer.
+const CONNECT: Duration = Duration::from_millis(1_500);
 
 /// One client.
 #[derive(Default)]
@@ -70,7 +73,8 @@ impl Client {
 
     async fn once(&mut self, address: &str, target: &str, say: &Say) -> Result<Answer, Failure> {
         let request = || {
-            let mut request = Request::builder().method(say.method.clone()).uri(target).header("host", address);
+            let mut request =
+                Request::builder().method(say.method.clone()).uri(target).header("host", address);
             for (name, value) in &say.headers {
                 request = request.header(*name, value);
             }
@@ -100,7 +104,8 @@ impl Client {
 
 async fn connect(address: &str) -> Result<SendRequest<Full<Bytes>>, Failure> {
     let not_sent = |e: &dyn std::fmt::Display| Failure::NotSent(e.to_string());
-    let stream = TcpStream::connect(address).await.map_err(|e| not_sent(&e))?;
+    let connecting = timeout(CONNECT, TcpStream::connect(address)).await;
+    let stream = connecting.map_err(|late| not_sent(&late))?.map_err(|e| not_sent(&e))?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| not_sent(&e))?;
     #[allow(clippy::disallowed_methods, reason = "a client is no node")]
     drop(tokio::spawn(async move {

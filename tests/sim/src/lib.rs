@@ -4,11 +4,17 @@
 
 pub mod bucket;
 pub mod disk;
+pub mod farm;
 pub mod http;
+pub mod invariants;
+pub mod linear;
 pub mod machine;
+pub mod mutants;
+pub mod ops;
 pub mod place;
 pub mod run;
 pub mod schedule;
 pub mod trace;
+pub mod walk;
 pub mod workload;
 pub mod world;

@@ -1,22 +1,41 @@
-//! `weir-sim SEED`: plays one run and says what it showed; with `--trace`, all that happened.
+//! `weir-sim SEED`: plays one run and says what it showed. `--trace`: and all that happened. `--mutant NAME`: with a
+//! deliberate mistake in the nodes.
 
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a test program, outside of the node's doors")]
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test program, outside of the node's doors"
+)]
 
 use std::process::ExitCode;
 
+use weir::mutant::{self, Mutant};
 use weir_sim::run;
+
+/// Events of a failed run that are printed without being asked for.
+const LAST: usize = 40;
 
 fn main() -> ExitCode {
     let mut seed = None;
     let mut print = false;
-    for arg in std::env::args().skip(1) {
+    let mut mutant = None;
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
         match arg.as_str() {
             "--trace" => print = true,
+            "--mutant" => {
+                let name = args.next().unwrap_or_default();
+                mutant = Mutant::ALL.iter().copied().find(|m| format!("{m:?}") == name);
+                if mutant.is_none() {
+                    println!("no such mutant: {name:?}; there are {:?}", Mutant::ALL);
+                    return ExitCode::from(2);
+                }
+            }
             text => seed = text.parse::<u64>().ok(),
         }
     }
     let Some(seed) = seed else {
-        println!("usage: weir-sim SEED [--trace]");
+        println!("usage: weir-sim SEED [--trace] [--mutant NAME]");
         return ExitCode::from(2);
     };
     if let Ok(filter) = std::env::var("WEIR_SIM_LOG") {
@@ -25,18 +44,22 @@ fn main() -> ExitCode {
     // Hash maps draw their order once per thread: in a thread that has none yet, it follows from the seed.
     let verdict = std::thread::spawn(move || {
         weir_chance::take_over(seed);
+        mutant::set(mutant);
         run::run(seed, weir_chance::tell)
     });
     let Ok(verdict) = verdict.join() else {
-        println!("seed {seed}: a part of the simulation has panicked");
+        println!("seed {seed}\nBROKEN run: a part of the simulation has panicked");
         return ExitCode::from(3);
     };
     if print {
         println!("{}", verdict.trace.print(0));
     }
     println!("seed {seed} hash {:016x} events {}", verdict.trace.hash(), verdict.trace.events.len());
-    for (name, what) in &verdict.broken {
-        println!("BROKEN {name}: {what}");
+    for broken in &verdict.broken {
+        println!("BROKEN {broken}");
+    }
+    if !verdict.broken.is_empty() && !print {
+        println!("{}", verdict.trace.print(verdict.trace.events.len().saturating_sub(LAST)));
     }
     if verdict.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -5,6 +5,7 @@
 
 use weir_tests::rng::Rng;
 
+use crate::invariants::{self, Broken};
 use crate::schedule::Schedule;
 use crate::trace::Trace;
 use crate::world::{Ran, World};
@@ -13,8 +14,8 @@ use crate::world::{Ran, World};
 pub struct Verdict {
     /// All that happened.
     pub trace: Trace,
-    /// What was broken: the invariant's name and what was seen.
-    pub broken: Vec<(String, String)>,
+    /// What was broken.
+    pub broken: Vec<Broken>,
 }
 
 /// Plays the schedule that follows from `seed`. `tell` is told the time, in nanoseconds since the run began.
@@ -26,6 +27,7 @@ pub fn run(seed: u64, tell: fn(u64)) -> Verdict {
 /// Plays a schedule.
 pub fn play(seed: u64, schedule: Schedule, tell: fn(u64)) -> Verdict {
     let Ran { trace, stuck } = World::new(seed, schedule, tell).run();
-    let broken = stuck.into_iter().map(|what| ("progress".to_owned(), what)).collect();
+    let mut broken = invariants::check(&trace);
+    broken.extend(stuck.into_iter().map(|message| Broken { invariant: "progress", message }));
     Verdict { trace, broken }
 }

@@ -18,8 +18,8 @@ pub enum Action {
     CrashLeader { down_ms: u64 },
     /// The data directory is gone with the process; the next joins anew.
     LoseDisk { node: usize, down_ms: u64 },
-    /// SIGTERM; another starts after so long.
-    Stop { node: usize, down_ms: u64 },
+    /// SIGTERM; another starts once it has ended.
+    Stop { node: usize },
     /// It stands still.
     Pause { node: usize, ms: u64 },
     /// Nothing passes between it and all other machines, clients' too if `clients`.
@@ -40,6 +40,16 @@ pub enum Action {
     Double { of: usize, ms: u64 },
     /// One more node joins.
     Join,
+    /// An administrator drains a node, and cancels that after a while.
+    Drain { node: usize, ms: u64 },
+    /// An administrator moves some stream.
+    Transfer { to: usize },
+    /// An administrator fences a node.
+    Fence { node: usize },
+    /// An administrator changes a node's slots.
+    Slots { node: usize, slots: u32 },
+    /// A node is asked to stop, and removed once it has ended. What starts there later is a new one.
+    Leave { node: usize, down_ms: u64 },
 }
 
 /// A run.
@@ -100,7 +110,8 @@ impl Schedule {
             let kind = kinds[rng.index(kinds.len())];
             if let Some(action) = schedule.action(kind, rng) {
                 let fine = match &action {
-                    Action::LoseDisk { .. } => !std::mem::replace(&mut lost, true),
+                    // The second process of an id takes the first one's vote with it when it goes.
+                    Action::LoseDisk { .. } | Action::Double { .. } => !std::mem::replace(&mut lost, true),
                     Action::Join => {
                         joined += 1;
                         joined <= 1
@@ -136,8 +147,8 @@ impl Schedule {
             0 => Action::Crash { node, power, down_ms },
             1 => Action::CrashLeader { down_ms },
             2 if rng.one_in(3) => Action::CrashAll { power, down_ms },
-            2 if several && self.voters > 1 => Action::LoseDisk { node, down_ms },
-            3 => Action::Stop { node, down_ms },
+            2 if several => Action::LoseDisk { node, down_ms },
+            3 => Action::Stop { node },
             4 => Action::Pause { node, ms },
             5 if several => Action::Isolate { node, clients: rng.one_in(2), ms },
             6 if several => Action::CutOneWay { from: node, to: other, ms },
@@ -151,12 +162,17 @@ impl Schedule {
             }
             12 => Action::Double { of: node, ms },
             13 if several => Action::Join,
+            14 if several => Action::Drain { node, ms: ms * 2 },
+            15 | 16 => Action::Transfer { to: node },
+            17 => Action::Fence { node },
+            18 => Action::Slots { node, slots: u32::try_from(rng.below(4)).unwrap_or(0) },
+            19 if several => Action::Leave { node, down_ms },
             _ => return None,
         })
     }
 }
 
-const KINDS: u64 = 14;
+const KINDS: u64 = 20;
 
 fn weather(rng: &mut Rng) -> Weather {
     let mut share = |most: u64| if rng.one_in(2) { 0 } else { rng.below(most) };

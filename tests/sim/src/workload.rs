@@ -32,6 +32,8 @@ struct Name {
     ttl: Option<u64>,
     /// Neither closed nor deleted: it grows old.
     calm: bool,
+    /// Was made as a fork, and is not made anew: it would have two beginnings.
+    fork: bool,
     there: bool,
     closed: bool,
     /// An offset that some answer named.
@@ -59,10 +61,12 @@ struct Append {
 pub struct Known {
     names: Mutex<Vec<Name>>,
     next_record: Mutex<u64>,
-    /// `host:port` of every node, dead ones too.
+    /// `host:port` of every node, dead ones too unless they never come back.
     nodes: Mutex<Vec<String>>,
     /// No new calls.
     over: Mutex<bool>,
+    /// Clients that may have a call under way.
+    at_work: Mutex<usize>,
     recorder: Recorder,
 }
 
@@ -74,6 +78,7 @@ impl Known {
             json: i % 3 == 2,
             ttl: (i % 5 == 4).then_some(2 + i as u64 % 3),
             calm: i % 4 == 0,
+            fork: false,
             there: false,
             closed: false,
             seen: 0,
@@ -85,6 +90,7 @@ impl Known {
             next_record: Mutex::new(1),
             nodes: Mutex::default(),
             over: Mutex::new(false),
+            at_work: Mutex::new(0),
             recorder: recorder.clone(),
         })
     }
@@ -98,9 +104,27 @@ impl Known {
         }
     }
 
+    /// The name of a stream that somebody has seen, if one was.
+    pub fn some_stream(&self, rng: &mut Rng) -> Option<Arc<str>> {
+        let names = self.names.lock();
+        let there: Vec<_> = names.iter().filter(|n| n.there).collect();
+        (!there.is_empty()).then(|| there[rng.index(there.len())].text.clone())
+    }
+
+    /// Nobody is there any more, for good.
+    pub fn gone(&self, machine: &str) {
+        let address = format!("{machine}:{CLIENT}");
+        self.nodes.lock().retain(|node| *node != address);
+    }
+
     /// Clients begin nothing more.
     pub fn end(&self) {
         *self.over.lock() = true;
+    }
+
+    /// No call is under way any more.
+    pub fn is_quiet(&self) -> bool {
+        *self.at_work.lock() == 0
     }
 
     fn is_over(&self) -> bool {
@@ -134,11 +158,13 @@ pub struct Worker {
 impl Worker {
     /// Until the end.
     pub async fn work(&mut self) {
+        *self.known.at_work.lock() += 1;
         while !self.known.is_over() {
             self.act().await;
             let pause = self.rng.between(2, 60);
             tokio::time::sleep(Duration::from_millis(pause)).await;
         }
+        *self.known.at_work.lock() -= 1;
     }
 
     /// Reads everything back: what every name is and holds, until each answer is definite. Names that had none in
@@ -199,7 +225,11 @@ impl Worker {
         let Some(at) = self.pick(|_| true) else { return };
         let name = self.known.with(at, |n| n.clone());
         if !name.there && !self.rng.one_in(8) {
-            self.create(at, &name).await;
+            if name.fork {
+                self.head(&name).await;
+            } else {
+                self.create(at, &name).await;
+            }
             return;
         }
         let outcome = match self.rng.below(100) {
@@ -219,7 +249,7 @@ impl Worker {
             72..75 => self.read(&name, From::Now, "").await,
             75..84 => self.head(&name).await,
             84..90 => self.read(&name, From::At(name.seen), "&live=long-poll").await,
-            90..92 => self.create(at, &name).await,
+            90..92 if !name.fork => self.create(at, &name).await,
             92..95 => self.fork(at, &name).await,
             95..97 => self.create_new().await,
             _ if name.calm => self.head(&name).await,
@@ -277,8 +307,8 @@ impl Worker {
             let like = names[i % names.len()].clone();
             let ttl = self.rng.one_in(3).then(|| self.rng.between(1, 4));
             let text = format!("n{i}").into();
-            let there = false;
-            names.push(Name { text, ttl, there, seen: 0, lives: 0, closed: false, producers: Default::default(), ..like });
+            let (there, fork) = (false, false);
+            names.push(Name { text, ttl, fork, there, seen: 0, lives: 0, closed: false, producers: Default::default(), ..like });
             i
         };
         let name = self.known.with(at, |n| n.clone());
@@ -294,7 +324,8 @@ impl Worker {
             }
             let text = format!("f{i}").into();
             let producers = Default::default();
-            let name = Name { text, there: false, closed: false, calm: false, seen: 0, lives: 0, producers, ..source.clone() };
+            let fork = true;
+            let name = Name { text, fork, there: false, closed: false, calm: false, seen: 0, lives: 0, producers, ..source.clone() };
             names.push(name);
             i
         };

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use parking_lot::Mutex;
 use turmoil::Sim;
 use weir::config::RoutingMode;
@@ -17,11 +18,13 @@ use weir::metadata::codec;
 use weir::metadata::state::State;
 use weir::simulation;
 use weir::witness::{self, Seen};
+use weir_api::NodeId;
 use weir_tests::rng::Rng;
 
 use crate::bucket::{Bucket, Weather};
 use crate::http::Client;
 use crate::machine::{Hardware, Time};
+use crate::ops::{Desk, Order};
 use crate::place::{Place, Setup};
 use crate::schedule::{Action, Schedule};
 use crate::trace::{Disk, Fault, Host, Recorder, Trace, What};
@@ -53,6 +56,7 @@ pub struct World {
     recorder: Recorder,
     bucket: Arc<Bucket>,
     known: Arc<Known>,
+    desk: Arc<Desk>,
     places: Vec<Arc<Place>>,
     /// To be done, by when, and in the order of its making.
     agenda: BTreeMap<(u64, u64), Then>,
@@ -85,6 +89,7 @@ enum Then {
     Weather(Weather),
     Bucket { place: usize },
     Remove { place: usize },
+    Order(Order),
 }
 
 impl World {
@@ -113,6 +118,7 @@ impl World {
             recorder,
             bucket,
             known,
+            desk: Arc::default(),
             places: Vec::new(),
             agenda: BTreeMap::new(),
             made: 0,
@@ -130,6 +136,7 @@ impl World {
             this.add_clients(c);
         }
         this.add_judge();
+        this.add_desk();
         for (at, action) in this.schedule.actions.clone() {
             this.at(at * 1000, Then::Do(action));
         }
@@ -168,6 +175,7 @@ impl World {
         let place = Place::new(hardware, setup.config(), &self.bucket, &self.recorder);
         self.places.push(place.clone());
         self.known.node(machine);
+        self.desk.node(machine);
         self.recorder.record(What::Fault(Fault::Start { host, disk: Disk::Empty }));
         self.sim.host(machine, move || {
             let place = place.clone();
@@ -181,7 +189,10 @@ impl World {
     fn add_clients(&mut self, machine: usize) {
         let workers: Vec<Worker> = (0..CLIENTS.1).map(|n| self.worker(machine * CLIENTS.1 + n)).collect();
         self.sim.client(format!("c{machine}"), async move {
-            futures::future::join_all(workers.into_iter().map(|mut worker| async move { worker.work().await })).await;
+            futures::future::join_all(
+                workers.into_iter().map(|mut worker| async move { worker.work().await }),
+            )
+            .await;
             Ok(())
         });
     }
@@ -193,6 +204,14 @@ impl World {
             rng: self.rng.fork(),
             client: Client::default(),
         }
+    }
+
+    fn add_desk(&mut self) {
+        let (desk, rng, recorder) = (self.desk.clone(), self.rng.fork(), self.recorder.clone());
+        self.sim.client("admin", async move {
+            desk.work(rng, recorder).await;
+            Ok(())
+        });
     }
 
     fn add_judge(&mut self) {
@@ -231,6 +250,10 @@ impl World {
             self.step();
         }
         self.known.end();
+        self.desk.close();
+        while !self.known.is_quiet() {
+            self.step();
+        }
         self.recorder.record(What::ReadBack);
         self.judged.read.cancel();
         let silent = loop {
@@ -294,12 +317,14 @@ impl World {
             Then::GoOn { place } => self.places[place].hardware.stand_still(false),
             Then::Mend { a, b } => self.mend(&a, &b),
             Then::Weather(weather) => self.bucket.weather(weather),
+            Then::Order(order) => self.desk.order(order),
             Then::Bucket { place } => {
                 self.bucket.reachable(self.host(place), true);
                 self.fault(Fault::Bucket(self.host(place), true));
             }
             Then::Remove { place } => {
                 self.crash(place, false);
+                self.known.gone(&self.name(place));
                 let starts = |then: &Then| matches!(then, Then::Start { place: p, .. } if *p == place);
                 self.agenda.retain(|_, then| !starts(then));
                 // Far away: it never comes back.
@@ -339,13 +364,13 @@ impl World {
 
     fn machines(&self) -> Vec<String> {
         let nodes = self.places.iter().map(|p| p.hardware.name.clone());
-        nodes.chain((0..CLIENTS.0).map(|c| format!("c{c}"))).chain(["judge".to_owned()]).collect()
+        nodes.chain((0..CLIENTS.0).map(|c| format!("c{c}"))).chain(["judge".to_owned(), "admin".to_owned()]).collect()
     }
 
     fn cut_all(&mut self, place: usize, clients: bool) {
         let me = self.name(place);
         for other in self.machines() {
-            if other != me && (clients || !other.starts_with(['c', 'j'])) {
+            if other != me && (clients || !other.starts_with(['c', 'j', 'a'])) {
                 self.sim.partition(&*me, &*other);
             }
         }
@@ -386,7 +411,8 @@ impl World {
             }
             Action::CrashLeader { down_ms } => {
                 // Whoever is furthest, as good a guess as any from outside.
-                let furthest = self.states.borrow().iter().max_by_key(|(_, (index, _))| *index).map(|(h, _)| *h);
+                let furthest =
+                    self.states.borrow().iter().max_by_key(|(_, (index, _))| *index).map(|(h, _)| *h);
                 let place = self.places.iter().position(|p| Some(p.hardware.host) == furthest);
                 self.crash_for(place.unwrap_or(0), false, down_ms);
             }
@@ -399,11 +425,9 @@ impl World {
                 self.places[node].hardware.disk.replace();
                 self.after(down_ms, Then::Start { place: node, disk: Disk::Empty });
             }
-            Action::Stop { node, down_ms } => {
+            Action::Stop { node } => {
                 self.fault(Fault::Other(format!("{} is asked to stop", self.name(node))));
                 self.places[node].stop();
-                // Its place stays empty for a while after it has gone.
-                let _ = down_ms;
             }
             Action::Pause { node, ms } => {
                 self.fault(Fault::Pause(self.host(node), ms));
@@ -413,7 +437,7 @@ impl World {
             Action::Isolate { node, clients, ms } => {
                 let me = self.name(node);
                 for other in self.machines() {
-                    if other != me && (clients || !other.starts_with(['c', 'j'])) {
+                    if other != me && (clients || !other.starts_with(['c', 'j', 'a'])) {
                         self.cut(&me, &other, ms);
                     }
                 }
@@ -459,12 +483,59 @@ impl World {
                 self.fault(Fault::Double { host: self.host(place), of: self.host(of) });
                 self.after(ms, Then::Remove { place });
             }
+            Action::Drain { node, ms } => {
+                let target = format!("/admin/nodes/node-{node}/drain");
+                self.order(Method::POST, &target, String::new(), 5);
+                // Nobody stays drained: it is cancelled when all is mended at the latest.
+                let cancel = Order { method: Method::DELETE, target, body: String::new(), tries: 20 };
+                self.after(ms, Then::Order(cancel));
+            }
+            Action::Transfer { to } => {
+                let Some(stream) = self.known.some_stream(&mut self.rng) else { return };
+                let body = format!(r#"{{"stream":"{stream}","toNode":"node-{to}"}}"#);
+                self.order(Method::POST, "/admin/transfer", body.clone(), 2);
+                if self.rng.one_in(5) {
+                    self.order(Method::DELETE, "/admin/transfer", body, 1);
+                }
+            }
+            Action::Fence { node } => {
+                let id: NodeId = format!("node-{node}").parse().expect("it is a good id");
+                let newest = self.states.borrow().values().max_by_key(|(index, _)| *index).cloned();
+                let Some(epoch) = newest.and_then(|(_, s)| s.nodes.get(&id).map(|n| n.epoch)) else { return };
+                let body = format!(r#"{{"epoch":{}}}"#, epoch.0);
+                self.order(Method::POST, &format!("/admin/nodes/{id}/fence"), body, 3);
+            }
+            Action::Slots { node, slots } => {
+                let body = format!(r#"{{"slots":{slots}}}"#);
+                self.order(Method::POST, &format!("/admin/nodes/node-{node}"), body, 3);
+                if slots == 0 {
+                    let method = Method::POST;
+                    let (target, body) = (format!("/admin/nodes/node-{node}"), r#"{"slots":1}"#.to_owned());
+                    self.after(4_000, Then::Order(Order { method, target, body, tries: 20 }));
+                }
+            }
+            Action::Leave { node, down_ms } => {
+                let starts = |then: &Then| matches!(then, Then::Start { place: p, .. } if *p == node);
+                if self.agenda.values().any(starts) {
+                    return;
+                }
+                self.fault(Fault::Other(format!("{} leaves", self.name(node))));
+                self.places[node].stop();
+                let down_ms = 7_000 + down_ms;
+                self.after(down_ms, Then::Start { place: node, disk: Disk::Kept });
+                let (method, target) = (Method::DELETE, format!("/admin/nodes/node-{node}"));
+                self.after(6_500, Then::Order(Order { method, target, body: String::new(), tries: 3 }));
+            }
             Action::Join => {
                 let node = self.schedule.nodes + 1;
                 let machine = format!("n{node}");
                 self.add(node, node, &machine);
             }
         }
+    }
+
+    fn order(&self, method: Method, target: &str, body: String, tries: u32) {
+        self.desk.order(Order { method, target: target.to_owned(), body, tries });
     }
 
     fn mend_all(&mut self) {
@@ -484,7 +555,7 @@ impl World {
         for then in due {
             match then {
                 Then::Start { place, disk } if !self.name(place).starts_with('d') => self.start(place, disk),
-                Then::Remove { place } => self.then(Then::Remove { place }),
+                then @ (Then::Remove { .. } | Then::Order(_)) => self.then(then),
                 _ => {}
             }
         }

@@ -1,8 +1,51 @@
-//! Runs from fixed seeds.
+//! Runs from fixed seeds, which must hold whatever they break; and fresh ones, for as long as one likes.
+
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a test, outside of the node's doors")]
+
+use std::time::{Duration, Instant};
+
+use weir_sim::farm::{play, play_all, tell};
+use weir_tests::rng;
 
 const SIM: &str = env!("CARGO_BIN_EXE_weir-sim");
 
+/// How many of the first seeds every gate plays.
+const FIXED: u64 = 100;
+
 #[test]
-fn there_is_a_program() {
-    assert!(std::path::Path::new(SIM).exists());
+fn fixed_seeds_hold() {
+    let seeds: Vec<u64> = (1..=FIXED).collect();
+    let failed = play_all(SIM, &seeds, &[]);
+    assert!(failed.is_empty(), "{}", tell(&failed));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in [3, 1_000_003] {
+        let (first, second) = (play(SIM, seed, &[]), play(SIM, seed, &[]));
+        assert!(first.hash.is_some(), "{}", first.text);
+        assert_eq!(first.hash, second.hash, "seed {seed}");
+    }
+    assert_ne!(play(SIM, 3, &[]).hash, play(SIM, 4, &[]).hash);
+}
+
+/// `make soak`: `WEIR_SIM_SECONDS` of fresh seeds, from `WEIR_SEED` on if that is set. All that fail are printed.
+#[test]
+#[ignore = "as long as one likes"]
+fn fresh_seeds_hold() {
+    let seconds = std::env::var("WEIR_SIM_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(600);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (mut from, mut played, mut failed) = (rng::seed() % 1_000_000_000_000, 0, Vec::new());
+    println!("from seed {from}");
+    while Instant::now() < end {
+        let seeds: Vec<u64> = (from..from + 20).collect();
+        let new = play_all(SIM, &seeds, &[]);
+        if !new.is_empty() {
+            println!("{}", tell(&new));
+        }
+        failed.extend(new.into_iter().map(|report| report.seed));
+        from += 20;
+        played += 20;
+    }
+    assert!(failed.is_empty(), "of {played} seeds failed: {failed:?}");
 }

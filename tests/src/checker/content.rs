@@ -155,7 +155,7 @@ fn check_record(case: &mut Case<'_>, life: &Life, p: &Placed) {
         return case.report(Kind::TornRecord, &life.name, format!("{what} is not as it was sent"));
     }
     if !sent.possible {
-        return case.report(Kind::ForeignRecord, &life.name, format!("{what} was refused"));
+        return case.report(Kind::RefusedRecord, &life.name, format!("{what} was refused"));
     }
     if !sent.attempts.iter().any(|&i| case.op(i).possible() && case.may_meet(life, i)) {
         return case.report(Kind::ForeignRecord, &life.name, format!("{what} belongs to another life"));

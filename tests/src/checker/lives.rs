@@ -10,7 +10,7 @@ use crate::history::{Action, Outcome, Refusal, Time};
 
 /// One life of a name, from a create to a delete.
 #[derive(Debug)]
-pub(super) struct Life {
+pub struct Life {
     pub(super) name: Arc<str>,
     pub(super) json: bool,
     /// It began no earlier than this.
@@ -28,6 +28,24 @@ pub(super) struct Life {
 }
 
 impl Life {
+    /// A life sorted elsewhere, of `ops` that surely met it and `maybe`, which are these and others. `goes_on`: it
+    /// surely is there at the end of the account.
+    pub fn told(
+        (name, json): (Arc<str>, bool),
+        (birth, death): (Time, Time),
+        goes_on: bool,
+        ops: Vec<usize>,
+        maybe: Vec<usize>,
+    ) -> Self {
+        let sure_from = if goes_on { birth } else { Time::MAX };
+        Self { name, json, birth, sure_from, sure_until: Time::MAX, death, ops, maybe }
+    }
+
+    /// Operations that surely met it.
+    pub fn ops(&self) -> &[usize] {
+        &self.ops
+    }
+
     /// Whether it surely is there at the end of the account.
     pub(super) fn goes_on(&self) -> bool {
         self.sure_from != Time::MAX && self.sure_until == Time::MAX

@@ -13,6 +13,7 @@ use super::super::state::{Extent, ForkPoint, State, Stream};
 use super::super::{limits, placement};
 use super::create::{self, Name};
 use super::{at_most, born, ending, ownership, references};
+use crate::mutant::{self, Mutant};
 
 /// The stream that a fork makes.
 pub(super) struct Target<'a> {
@@ -37,7 +38,7 @@ pub(super) fn fork(state: &mut State, source: StreamId, at: Offset, target: Targ
     if let Some(stream) = evict {
         ending::end(state, stream);
     }
-    for extent in &extents {
+    for extent in extents.iter().filter(|_| !mutant::on(Mutant::ForkWithoutReference)) {
         references::hold(state, extent.segment);
     }
     state.stream_mut(source).forks += 1;
@@ -58,7 +59,7 @@ fn check_source(state: &State, source: StreamId, at: Offset) -> Result<(Offset, 
     if at < stream.start {
         return Err(Refusal::BeforeStart { start: stream.start });
     }
-    if at > stream.committed {
+    if at > stream.committed && !mutant::on(Mutant::ForkBeyondCommitted) {
         return Err(Refusal::NotCommitted { committed: stream.committed });
     }
     let until = if at > stream.start { stream.extents.partition_point(|e| e.start < at) } else { 0 };

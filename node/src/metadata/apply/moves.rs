@@ -13,6 +13,7 @@ use super::super::state::{Ownership, SessionNo, State, Transfer};
 use super::super::{limits, placement};
 use super::requests::Proposer;
 use super::{at_most, items, ownership, present};
+use crate::mutant::{self, Mutant};
 
 pub(super) fn begin(state: &mut State, id: StreamId, to: &SessionId) -> Outcome {
     let stream = present(state, id)?;
@@ -43,7 +44,9 @@ pub(super) fn abort(state: &mut State, id: StreamId, to: &SessionId) -> Outcome 
     if state.transfer(id).is_none_or(|t| Some(t.target) != meant) {
         return Err(Refusal::NoSuchTransfer);
     }
-    forget(state, id);
+    if !mutant::on(Mutant::AbortedTransferCompletes) {
+        forget(state, id);
+    }
     Ok(Answer::Done)
 }
 

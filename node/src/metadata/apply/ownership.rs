@@ -14,6 +14,7 @@ use super::super::query::Disposition;
 use super::super::state::{Ownership, SessionNo, State, Stream};
 use super::requests::Proposer;
 use super::{items, moves, present};
+use crate::mutant::{self, Mutant};
 
 impl State {
     /// For what a check has found to exist.
@@ -71,17 +72,23 @@ pub(super) fn open(state: &mut State, by: Proposer<'_>, id: StreamId) -> Outcome
         Disposition::OpenAt(no, epoch) => {
             return Err(moves::refuse_early(state, by, id).unwrap_or(refuse_open(state, by, no, epoch)));
         }
-        Disposition::AwaitingRecovery(no) => return Err(awaiting(state, no)),
+        Disposition::AwaitingRecovery(no) if !mutant::on(Mutant::OpenBeforeRecovered) => {
+            return Err(awaiting(state, no));
+        }
         Disposition::PlacedAt(no) if no != by.no => return Err(Refusal::NotOwner(owner(state, no, None))),
         Disposition::PlacedAt(no) => no,
-        Disposition::Released => placement::pick(state).ok_or(Refusal::NoEligibleNode)?,
+        Disposition::AwaitingRecovery(_) | Disposition::Released => {
+            placement::pick(state).ok_or(Refusal::NoEligibleNode)?
+        }
     };
     if at != by.no {
         return Ok(place_at(state, id, at));
     }
     set(state, id, Ownership::Open(at));
     let stream = state.stream_mut(id);
-    stream.epoch = stream.epoch.next();
+    if stream.epoch == StreamEpoch(0) || !mutant::on(Mutant::EpochNotBumped) {
+        stream.epoch = stream.epoch.next();
+    }
     Ok(Answer::Opened { epoch: stream.epoch })
 }
 
@@ -112,7 +119,7 @@ pub(super) fn check_settled(
 ) -> Result<(), Refusal> {
     let stream = present(state, id)?;
     check_held(state, by, stream, Some(epoch))?;
-    match stream.committed == tail {
+    match stream.committed == tail || mutant::on(Mutant::ReleaseAtWrongTail) {
         true => Ok(()),
         false => Err(Refusal::NotCommitted { committed: stream.committed }),
     }

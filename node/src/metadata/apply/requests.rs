@@ -10,6 +10,7 @@ use weir_api::SessionId;
 use super::super::command::{Answer, Command, Outcome, Refusal, RequestId};
 use super::super::limits;
 use super::super::state::{SessionNo, State};
+use crate::mutant::{self, Mutant};
 
 /// The live session on whose behalf a command runs.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +69,8 @@ fn known(state: &State, no: SessionNo, request: &RequestId) -> Option<Outcome> {
     if request.number < session.lowest_unanswered {
         return Some(Err(Refusal::StaleRequest));
     }
-    if let Some(outcome) = session.answers.get(&request.number) {
+    let known = session.answers.get(&request.number);
+    if let Some(outcome) = known.filter(|_| !mutant::on(Mutant::RetryAppliedTwice)) {
         return Some(outcome.as_ref().clone());
     }
     // Not remembered, so it must come out the same for every copy of the request: it looks at nothing else.

@@ -8,9 +8,10 @@ use weir_api::{Incarnation, NodeEpoch, NodeId, SessionId, Slots};
 
 use super::super::command::{Answer, FIRST_WAL_SEQ, FenceReason, Outcome, Refusal, Registration};
 use super::super::limits;
-use super::super::state::{CommitProgress, Node, Session, SessionEnd, SessionNo, State};
+use super::super::state::{CommitProgress, Node, Ownership, Session, SessionEnd, SessionNo, State};
 use super::requests::Proposer;
-use super::{at_most, founding, moves, segments};
+use super::{at_most, founding, moves, ownership, segments};
+use crate::mutant::{self, Mutant};
 
 /// What a registration comes to.
 enum Entry {
@@ -49,7 +50,10 @@ fn check_registration(state: &State, r: &Registration, format: u32) -> Result<En
     }
     let slots = match known {
         Some(node) if r.session.epoch <= node.epoch => {
-            return Err(Refusal::EpochTooLow { recorded: node.epoch });
+            if r.session.epoch < node.epoch || !mutant::on(Mutant::EqualEpochAccepted) {
+                return Err(Refusal::EpochTooLow { recorded: node.epoch });
+            }
+            node.slots
         }
         Some(node) if !node.removed => node.slots,
         Some(_) | None => r.slots,
@@ -66,7 +70,8 @@ fn check_process(node: &Node, r: &Registration) -> Result<Option<Entry>, Refusal
     if node.nonce == r.nonce && node.epoch == r.session.epoch && node.session.is_some() {
         return Ok(Some(Entry::Again));
     }
-    if node.nonce == r.nonce || node.earlier.contains(&r.nonce) {
+    let known = node.nonce == r.nonce || node.earlier.contains(&r.nonce);
+    if known && !mutant::on(Mutant::RemintAfterSuperseded) {
         return Err(Refusal::Superseded { by: node.epoch });
     }
     Ok(None)
@@ -165,7 +170,12 @@ fn lift_leases(state: &mut State, r: &Registration) {
 
 /// The session's own last command.
 pub(super) fn end_own(state: &mut State, by: Proposer<'_>) -> Outcome {
-    Ok(Answer::SessionEnded { clean: end(state, by.no, false) })
+    let mut clean = end(state, by.no, false);
+    if !clean && mutant::on(Mutant::CleanEndWithOpenStreams) {
+        clean = state.sessions.remove(&by.no).is_some();
+        state.session_numbers.remove(by.id);
+    }
+    Ok(Answer::SessionEnded { clean })
 }
 
 /// Ends a live session. Answers whether nothing of it is left to recover.
@@ -208,7 +218,7 @@ pub(super) fn fence(
     if let Some(no) = ends {
         end(state, no, reason == FenceReason::Silence);
     }
-    if let Some(to) = incarnation {
+    if let Some(to) = incarnation.filter(|_| !mutant::on(Mutant::FenceWithoutPin)) {
         state.nodes.get_mut(id).expect("checked above").pinned = Some(to.clone());
     }
     Ok(Answer::Done)
@@ -228,6 +238,11 @@ pub(super) fn set_slots(
         return Err(Refusal::OlderGeneration { known: *known });
     }
     at_most("bytes of resource uid", resource.map_or(0, |(uid, _)| uid.len()), limits::TEXT_BYTES)?;
+    if let Some(no) = node.session.filter(|_| mutant::on(Mutant::SlotsMoveStreams)) {
+        let placed = state.streams.iter().filter(|(_, s)| s.ownership == Ownership::Placed(no));
+        let placed: Vec<_> = placed.map(|(id, _)| *id).collect();
+        placed.into_iter().for_each(|id| ownership::set(state, id, Ownership::Released));
+    }
     let node = state.nodes.get_mut(id).expect("checked above");
     node.slots = slots;
     if let Some(by) = resource {

@@ -15,6 +15,7 @@ use weir_api::{ClusterUid, SessionId};
 
 use super::{FIRST_SEQ, PutError, WalError, WalObject, WalStore, WalWriter, check_header, corrupt_at};
 use crate::fault;
+use crate::mutant::{self, Mutant};
 use crate::storage::keys;
 use crate::storage::record::codec;
 use crate::storage::seal::{self, Seal, SealNote};
@@ -137,6 +138,9 @@ impl Inner {
             }
             if tries > 1 {
                 tokio::time::sleep(jittered(Duration::from_millis(50) * (1 << tries))).await;
+            }
+            if mutant::on(Mutant::NoSeal) {
+                return Ok(at);
             }
             fault::point("wal.object.seal.before");
             let seal = Seal { cluster: self.cluster, ended: ended.clone(), seq: at, note: by.clone() };
@@ -268,11 +272,12 @@ impl Inner {
         let Some(keys::Key::Wal { seq, .. }) = keys::parse(self.generation, &listed.key) else {
             return Ok(false);
         };
-        if seq >= below {
+        let seals_too = mutant::on(Mutant::SealDeleted);
+        if seq >= below && !(seals_too && seq == below) {
             return Ok(false);
         }
         // No caller should ask for it, but a seal deleted would let a zombie in: look before what could be one.
-        if listed.bytes == seal::LENGTH as u64 {
+        if listed.bytes == seal::LENGTH as u64 && !seals_too {
             let object = self.store.get(&listed.key).await.map_err(unavailable)?;
             if object.is_none_or(|o| Seal::looks_like(&o)) {
                 return Ok(false);

@@ -25,6 +25,7 @@ use super::{FIRST_SEQ, PutError, WalLimits, WalStatus, WalWriter, direct};
 use crate::clock::Clock;
 use crate::fault;
 use crate::metrics::WalMeters;
+use crate::mutant::{self, Mutant};
 use crate::storage::record::Frame;
 use crate::storage::record::codec::{self, Stamp};
 use crate::storage::store::jittered;
@@ -276,11 +277,17 @@ impl Flusher {
         self.shared.queue.lock().measured(&batch, bytes);
         self.row.push_back(Flying { seq, bytes, frames: batch.frames, done: batch.done, stored: false });
         self.puts.push(put(self.shared.clone(), self.writer.clone(), seq, object).boxed());
+        if mutant::on(Mutant::AckBeforePut) {
+            self.stored(seq);
+        }
     }
 
     fn stored(&mut self, seq: u64) {
         if let Some(flying) = self.row.iter_mut().find(|f| f.seq == seq) {
             flying.stored = true;
+        }
+        if mutant::on(Mutant::AckOutOfOrder) {
+            self.row.make_contiguous().sort_by_key(|f| !f.stored);
         }
         while let Some(flying) = self.row.pop_front_if(|f| f.stored) {
             let Flying { seq, bytes, frames, done, .. } = flying;
