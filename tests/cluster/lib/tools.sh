@@ -22,7 +22,7 @@ tool_package() {
         kubelet | kubectl | kube-*) echo "k8s.io/kubernetes/cmd/$1" ;;
         etcd) echo go.etcd.io/etcd/server/v3 ;;
         helm) echo helm.sh/helm/v3/cmd/helm ;;
-        coredns) echo github.com/coredns/coredns ;;
+        coredns) echo . ;;
     esac
 }
 
