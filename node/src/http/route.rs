@@ -14,7 +14,7 @@ use weir_api::SessionId;
 use super::body::Body;
 use super::error::Reject;
 use super::forward::{self, Address, Owner, Pool, PoolLimits, Source};
-use super::hop::{Arrived, Hop, MAX_HOPS};
+use super::hop::{Arrived, MAX_HOPS};
 use super::owners::Owners;
 use super::{App, Received, redirect};
 use crate::config::RoutingMode;
