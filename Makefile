@@ -63,7 +63,7 @@ crash: setup ## Real nodes, killed at every step, and their files damaged
 faults: setup ## Clusters of real nodes: killed, hung, cut off, doubled, robbed of their disk
 	@.ci/gate faults
 
-conformance: setup-tests ## Others' clients: the protocol's public suite, its TypeScript client, the README's tour
+conformance: setup-tests ## Others' clients: the protocol's public suite, its TypeScript client, the README's tour, a browser
 	@.ci/gate conformance
 
 conformance-all: setup-tests ## The same, and the suite through a node that owns nothing on both versions of Node in both modes

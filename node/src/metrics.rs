@@ -24,10 +24,12 @@ mod write;
 pub use catalog::Metric;
 pub use histogram::Histogram;
 pub use labels::{
-    AppendOutcome, Committer, Forwarded, LabelValue, LiveKind, Operation, PutOutcome, StoreCall, StoreFault,
+    AppendOutcome, Committer, DrainOutcome, FencedBy, Forwarded, LabelValue, LiveKind, Operation, Placement,
+    PutOutcome, RecoveredOf, StoreCall, StoreFault, TransferOutcome,
 };
 pub use meters::{
-    AppendMeter, By, Count, RecoveryMeters, SegmentMeters, StoreMeters, StreamMeters, WalMeters,
+    AppendMeter, By, Count, LogMeters, MoveMeters, RecoveryMeters, SegmentMeters, StoreMeters, StreamMeters,
+    WalMeters,
 };
 pub use reference::page as reference;
 pub use write::{Series, counter, family, gauge, histogram};
@@ -162,6 +164,9 @@ impl Collector for Own {
         let recovered = &self.recovery.seconds;
         counter(encoder, &catalog::RECOVERED_SESSIONS, recovered.count())?;
         histogram(encoder, &catalog::RECOVERY, recovered)?;
+        family(encoder, &catalog::TAKEOVER, |series| {
+            self.recovery.takeover_seconds.each().try_for_each(|(of, h)| series.histogram(&[of], h))
+        })?;
         counter(encoder, &catalog::RECOVERY_RETRIES, self.recovery.retries.get())?;
         family(encoder, &catalog::BUILD, |series| series.info(&[env!("CARGO_PKG_VERSION")]))
     }

@@ -220,10 +220,11 @@ impl Node {
         let (metadata, leaving) = (member.metadata.clone(), life.leaving.clone());
         let records = Records::open(&common, &member, &life, &admin_slot);
         let (reader, skips) = (records.reader.clone(), records.skips.clone());
+        let knows = admin_local(&metadata, &life, &common.clock);
         let streams = Streams::start(stream_parts(&common, member, life, records)).await?;
         watch_seal(&common.tasks, streams.clone(), &metadata, &session, dir.path());
 
-        admin_slot.fill_with(admin_sources(&metadata, &streams, skips));
+        admin_slot.fill_with(admin_sources(&metadata, &streams, skips, knows));
         admin_slot.watch(metadata.clone(), streams.clone(), reader);
         let (mode, tasks) = (common.config.routing, common.tasks.clone());
         let router = Router::new(metadata.clone(), session.clone(), mode, tasks, PoolLimits::default());
@@ -394,7 +395,7 @@ fn connections(wanted: u64) -> u64 {
 }
 
 /// What the admin listener asks of the parts.
-fn admin_sources(metadata: &Metadata, streams: &Streams, skips: Skips) -> admin::Sources {
+fn admin_sources(metadata: &Metadata, streams: &Streams, skips: Skips, local: admin::Know) -> admin::Sources {
     let (viewed, proposed, streams) = (metadata.clone(), metadata.clone(), streams.clone());
     admin::Sources {
         view: Arc::new(move || {
@@ -415,8 +416,32 @@ fn admin_sources(metadata: &Metadata, streams: &Streams, skips: Skips) -> admin:
             })
         }),
         skips,
+        local,
         tail: Arc::new(move |id| streams.open_tail(id).map(|(end, closed)| admin::Tail { end, closed })),
     }
+}
+
+/// What this node knows beside the state.
+fn admin_local(metadata: &Metadata, life: &Life, clock: &Clock) -> admin::Know {
+    let (metadata, clock) = (metadata.clone(), clock.clone());
+    let (session, lease, heartbeats) = (life.session.clone(), life.lease.clone(), life.heartbeats.clone());
+    Arc::new(move |state| {
+        let live = state.nodes.values().filter_map(|node| state.live(node.session?));
+        let live: Vec<SessionId> = live.map(|session| session.id.clone()).collect();
+        let silent = heartbeats.silent(&live);
+        admin::Local {
+            epoch: session.epoch,
+            alive: state.is_current(&session),
+            draining: state.nodes.get(&session.node).is_some_and(|node| node.draining),
+            lease: lease.remaining(&clock),
+            members: metadata.members(),
+            voter_target: metadata.voter_target(),
+            quorum_healthy: metadata.quorum_healthy(),
+            last_index: metadata.stats().last_log,
+            unformed: metadata.unformed(),
+            silent: live.into_iter().zip(silent).filter_map(|(of, silent)| Some((of, silent?))).collect(),
+        }
+    })
 }
 
 /// A seal by another session means that this one was fenced: nothing unacknowledged ever will be.

@@ -101,6 +101,11 @@ impl Lease {
         clock.since_boot() < until || mutant::on(Mutant::NoLease)
     }
 
+    /// For how long it is held yet.
+    pub fn remaining(&self, clock: &Clock) -> Duration {
+        Duration::from_millis(self.until_ms.load(Ordering::Acquire)).saturating_sub(clock.since_boot())
+    }
+
     /// A heartbeat sent at `sent` was answered.
     fn extend(&self, sent: Duration) {
         let until = u64::try_from((sent + self.length).as_millis()).unwrap_or(u64::MAX);
@@ -348,7 +353,9 @@ mod tests {
         assert!(!lease.holds(&clock));
         lease.extend(clock.since_boot().saturating_sub(Duration::from_secs(6)));
         assert!(!lease.holds(&clock), "the answer came too late");
+        assert_eq!(lease.remaining(&clock), Duration::ZERO);
         lease.extend(clock.since_boot());
         assert!(lease.holds(&clock));
+        assert!((1..=5_000).contains(&lease.remaining(&clock).as_millis()));
     }
 }

@@ -142,7 +142,10 @@ impl Action {
     /// most.
     pub fn is_disruptive(&self) -> bool {
         match self {
-            Self::Drain { .. } | Self::EndSession { .. } | Self::DeletePod { .. } | Self::RemoveNode { .. } => true,
+            Self::Drain { .. }
+            | Self::EndSession { .. }
+            | Self::DeletePod { .. }
+            | Self::RemoveNode { .. } => true,
             Self::Apply { .. }
             | Self::Prune { .. }
             | Self::CreateTokens

@@ -125,14 +125,15 @@ impl Admin {
             .pool_max_idle_per_host(2)
             .pool_timer(TokioTimer::new())
             .build(connector);
-        let send = move |request: Request<Full<Bytes>>| -> BoxFuture<'static, Result<Response<Bytes>, String>> {
-            let answer = client.request(request);
-            Box::pin(async move {
-                let (head, body) = answer.await.map_err(|e| causes(&e))?.into_parts();
-                let body = Limited::new(body, ANSWER_MAX).collect().await.map_err(|e| e.to_string())?;
-                Ok(Response::from_parts(head, body.to_bytes()))
-            })
-        };
+        let send =
+            move |request: Request<Full<Bytes>>| -> BoxFuture<'static, Result<Response<Bytes>, String>> {
+                let answer = client.request(request);
+                Box::pin(async move {
+                    let (head, body) = answer.await.map_err(|e| causes(&e))?.into_parts();
+                    let body = Limited::new(body, ANSWER_MAX).collect().await.map_err(|e| e.to_string())?;
+                    Ok(Response::from_parts(head, body.to_bytes()))
+                })
+            };
         Self { transport: Arc::new(send) }
     }
 
@@ -271,7 +272,9 @@ fn encode<T: Serialize>(body: &T) -> Vec<u8> {
 }
 
 fn parse<T: DeserializeOwned>(to: &Target, body: &[u8]) -> Result<T, AdminError> {
-    let odd = |e: serde_json::Error| AdminError::Unreachable(format!("{}: an answer of another kind: {e}", to.node));
+    let odd = |e: serde_json::Error| {
+        AdminError::Unreachable(format!("{}: an answer of another kind: {e}", to.node))
+    };
     serde_json::from_slice(body).map_err(odd)
 }
 

@@ -110,7 +110,12 @@ impl Hands {
         applied
     }
 
-    async fn act(&self, cluster: &StreamCluster, targets: &[Target], action: &Action) -> Result<bool, Failure> {
+    async fn act(
+        &self,
+        cluster: &StreamCluster,
+        targets: &[Target],
+        action: &Action,
+    ) -> Result<bool, Failure> {
         crate::fault::point(action)?;
         match action {
             Action::Apply { .. }
@@ -132,7 +137,11 @@ impl Hands {
     }
 
     /// Refused if the object has changed since it was read: a status made from an older one must not undo a newer.
-    async fn write_status(&self, cluster: &StreamCluster, status: &StreamClusterStatus) -> Result<(), Failure> {
+    async fn write_status(
+        &self,
+        cluster: &StreamCluster,
+        status: &StreamClusterStatus,
+    ) -> Result<(), Failure> {
         let api: Api<StreamCluster> =
             Api::namespaced(self.client.clone(), &cluster.namespace().unwrap_or_default());
         let body = json!({

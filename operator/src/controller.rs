@@ -80,7 +80,11 @@ impl Context {
 }
 
 /// One pass, at this time.
-pub async fn pass(cluster: &StreamCluster, context: &Context, now_ms: i64) -> Result<(Duration, Applied), PassError> {
+pub async fn pass(
+    cluster: &StreamCluster,
+    context: &Context,
+    now_ms: i64,
+) -> Result<(Duration, Applied), PassError> {
     let hands = &context.hands;
     let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let Some(cluster) = observe::fresh(&hands.client, &namespace, &name).await? else {

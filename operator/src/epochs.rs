@@ -36,7 +36,9 @@ pub fn replaced(facts: &Facts<'_>, before: Option<&StreamClusterStatus>) -> Vec<
             return None;
         }
         let raft = match old.raft_id {
-            Some(id) if id != log.raft_id.0 => format!("; raft id {id} -> {}, its data directory is new", log.raft_id),
+            Some(id) if id != log.raft_id.0 => {
+                format!("; raft id {id} -> {}, its data directory is new", log.raft_id)
+            }
             _ => String::new(),
         };
         let text = format!(

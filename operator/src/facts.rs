@@ -114,17 +114,21 @@ impl Node<'_> {
         self.pod.is_some() && self.volume.is_some_and(|v| v.abandoned || v.lost)
     }
 
+    /// It drains, and that is not over, or not asked for by the spec.
+    pub fn is_disturbed_by_drain(&self) -> bool {
+        let asked = self.drain_wanted || self.cordoned;
+        self.log.is_some_and(|l| l.draining) && !(asked && self.drain.is_some_and(|d| d.remaining_streams == 0))
+    }
+
     /// It was disturbed lately and may still come up by itself.
     pub fn is_in_transit(&self, now_ms: i64) -> bool {
         let young = || self.pod.is_some_and(|p| now_ms - p.created_ms < TRANSIT_MS);
         match &self.health {
             Health::Stopping => true,
             Health::Starting(_) | Health::Unready(_) => young(),
-            Health::Absent
-            | Health::Pending(_)
-            | Health::Broken(_)
-            | Health::Stranded(_)
-            | Health::Ready => false,
+            Health::Absent | Health::Pending(_) | Health::Broken(_) | Health::Stranded(_) | Health::Ready => {
+                false
+            }
         }
     }
 
@@ -165,7 +169,8 @@ impl<'a> Facts<'a> {
         let (log, foreign_log) = own_log(cluster, observed);
         let image = image(cluster, observed, default_image);
         let unbuildable = try_build(cluster, &image).err();
-        let mut this = Self { cluster, observed, image, log, foreign_log, nodes: BTreeMap::new(), unbuildable };
+        let mut this =
+            Self { cluster, observed, image, log, foreign_log, nodes: BTreeMap::new(), unbuildable };
         let name = cluster.name_any();
         let mut ordinals: BTreeSet<u32> = (0..cluster.spec.replicas).collect();
         ordinals.extend(observed.pods.iter().map(|p| p.ordinal));
@@ -221,7 +226,9 @@ impl<'a> Facts<'a> {
             crate::observed::CredentialsView::Found(digest) => {
                 pod.annotations.get(names::CREDENTIALS).is_some_and(|had| had != digest)
             }
-            crate::observed::CredentialsView::NotNeeded | crate::observed::CredentialsView::Missing(_) => false,
+            crate::observed::CredentialsView::NotNeeded | crate::observed::CredentialsView::Missing(_) => {
+                false
+            }
         };
         other || credentials
     }
@@ -246,7 +253,9 @@ impl<'a> Facts<'a> {
             Some((reason, text)) if BROKEN.contains(&reason.as_str()) => {
                 return Health::Broken(last(reason, text));
             }
-            Some((reason, text)) if !text.is_empty() => return Health::Starting(format!("{reason}: {}", cut(text))),
+            Some((reason, text)) if !text.is_empty() => {
+                return Health::Starting(format!("{reason}: {}", cut(text)));
+            }
             Some(_) | None => {}
         }
         if pod.host.is_none() {
@@ -289,7 +298,8 @@ impl<'a> Facts<'a> {
         }
         let since = view.unready_since_ms?;
         let seconds = (self.observed.now_ms - since) / 1000;
-        (seconds * 1000 >= HOST_TIMEOUT_MS).then(|| format!("its host {host} has not been ready for {seconds} s"))
+        (seconds * 1000 >= HOST_TIMEOUT_MS)
+            .then(|| format!("its host {host} has not been ready for {seconds} s"))
     }
 
     /// Volumes of this StreamCluster, or of the one that it takes over from.
@@ -346,7 +356,7 @@ impl<'a> Facts<'a> {
         if !voters.iter().any(|m| is_its(&m)) {
             return Ok(());
         }
-        // There is no other way with one voter.
+        // Its vote can go to another: a node that drains gives it away (see `sole_voter`).
         if voters.len() == 1 {
             return Ok(());
         }
@@ -358,6 +368,15 @@ impl<'a> Facts<'a> {
         Err(format!("without {} only {left} of {} voters would hold the metadata log", node.id, voters.len()))
     }
 
+    /// It has the only vote, and another member could take it.
+    pub fn sole_voter(&self, node: &Node<'_>) -> bool {
+        let Some(members) = self.log.and_then(|l| l.members.as_ref()) else { return false };
+        let mut voters = members.members.iter().filter(|m| m.voter);
+        let only = voters.next().filter(|_| voters.next().is_none());
+        let its = only.is_some_and(|m| node.log.is_some_and(|l| l.raft_id == m.raft_id));
+        its && members.members.iter().any(|m| !m.voter && m.caught_up == Some(true))
+    }
+
     /// Every member is a node's present data directory: no change of membership is under way.
     pub fn members_settled(&self) -> bool {
         let Some(log) = self.log else { return false };
@@ -366,14 +385,28 @@ impl<'a> Facts<'a> {
         members.members.iter().all(known) && members.members.len() == log.nodes.len()
     }
 
-    /// Another wanted node that keeps a node from being disturbed, and why.
+    /// Fewer vote than the cluster aims at; how many, and at how many it aims.
+    pub fn voters_missing(&self) -> Option<(usize, usize)> {
+        let members = self.log?.members.as_ref()?;
+        let (have, want) = (members.members.iter().filter(|m| m.voter).count(), members.voter_target as usize);
+        (have < want).then_some((have, want))
+    }
+
+    /// Another node that keeps a node from being disturbed, and why.
     pub fn unsettled_beside(&self, ordinal: u32) -> Option<String> {
+        let leaving = |n: &&Node<'_>| {
+            !n.wanted && (n.health == Health::Stopping || n.log.is_some_and(|l| l.draining || !l.alive))
+        };
+        if let Some(n) = self.nodes.values().filter(|n| n.ordinal != ordinal).find(leaving) {
+            return Some(format!("{}: it is being removed", n.id));
+        }
+        if let Some((have, want)) = self.voters_missing() {
+            return Some(format!("the metadata log: {have} of {want} nodes vote"));
+        }
         self.wanted().filter(|n| n.ordinal != ordinal).find_map(|n| {
             let why = match &n.health {
                 Health::Ready if n.log.is_none() => "it is not in the cluster's record".to_owned(),
-                Health::Ready if n.log.is_some_and(|l| l.draining) && !n.drain_wanted && !n.cordoned => {
-                    "it is drained".to_owned()
-                }
+                Health::Ready if n.is_disturbed_by_drain() => "it is being drained".to_owned(),
                 Health::Ready => match n.member {
                     Some(m) if m.leader || m.caught_up == Some(true) => return None,
                     Some(_) => "it does not hold all of the metadata log yet".to_owned(),
@@ -388,6 +421,11 @@ impl<'a> Facts<'a> {
     /// Another wanted node that was disturbed lately.
     pub fn in_transit_beside(&self, ordinal: u32) -> Option<&Node<'a>> {
         self.wanted().find(|n| n.ordinal != ordinal && n.is_in_transit(self.observed.now_ms))
+    }
+
+    /// Another wanted node that is giving its streams away, or was made to for something that is off now.
+    pub fn draining_beside(&self, ordinal: u32) -> Option<&Node<'a>> {
+        self.wanted().filter(|n| n.ordinal != ordinal).find(|n| n.is_disturbed_by_drain())
     }
 
     /// Another node whose volume was replaced and that is not back yet.

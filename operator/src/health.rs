@@ -63,7 +63,9 @@ pub async fn serve(listener: TcpListener, metrics: Metrics, stop: CancellationTo
 
 fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes>> {
     let (status, kind, body) = match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/livez" | "/readyz") => (StatusCode::OK, "text/plain", "ok\n".to_owned()),
+        (&Method::GET | &Method::HEAD, "/livez" | "/readyz") => {
+            (StatusCode::OK, "text/plain", "ok\n".to_owned())
+        }
         (&Method::GET | &Method::HEAD, "/metrics") => {
             (StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.text())
         }

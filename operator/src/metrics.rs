@@ -51,11 +51,28 @@ impl Default for Metrics {
             registry: Arc::default(),
         };
         registry.register("reconciles", "Passes, by outcome: ok, failed", this.reconciles.clone());
-        registry.register_with_unit("reconcile", "How long a pass takes", Unit::Seconds, this.seconds.clone());
+        registry.register_with_unit(
+            "reconcile",
+            "How long a pass takes",
+            Unit::Seconds,
+            this.seconds.clone(),
+        );
         registry.register("actions", "Actions carried out, by kind", this.actions.clone());
-        registry.register("action_failures", "Actions that failed, by whether waiting helps", this.failures.clone());
-        registry.register("api_writes", "Writes to the API server; none while a cluster is as wanted", this.writes.clone());
-        registry.register("cluster_nodes", "Nodes of a StreamCluster, by state: wanted, ready, updated", this.nodes.clone());
+        registry.register(
+            "action_failures",
+            "Actions that failed, by whether waiting helps",
+            this.failures.clone(),
+        );
+        registry.register(
+            "api_writes",
+            "Writes to the API server; none while a cluster is as wanted",
+            this.writes.clone(),
+        );
+        registry.register(
+            "cluster_nodes",
+            "Nodes of a StreamCluster, by state: wanted, ready, updated",
+            this.nodes.clone(),
+        );
         registry.register("leading", "1 if this process holds the lease", this.leading.clone());
         *this.registry.lock() = registry;
         this
@@ -86,8 +103,11 @@ impl Metrics {
     /// How many nodes a cluster has.
     pub(crate) fn nodes(&self, cluster: (&str, &str), state: &str, count: u32) {
         let (namespace, name) = cluster;
-        let labels =
-            vec![("namespace", namespace.to_owned()), ("cluster", name.to_owned()), ("state", state.to_owned())];
+        let labels = vec![
+            ("namespace", namespace.to_owned()),
+            ("cluster", name.to_owned()),
+            ("state", state.to_owned()),
+        ];
         self.nodes.get_or_create(&labels).set(i64::from(count));
     }
 

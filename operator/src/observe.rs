@@ -65,7 +65,11 @@ async fn read<T>(
 }
 
 /// The cluster as it is now: a watch may be behind the operator's own writes.
-pub async fn fresh(client: &Client, namespace: &str, name: &str) -> Result<Option<StreamCluster>, ObserveError> {
+pub async fn fresh(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<StreamCluster>, ObserveError> {
     let api: Api<StreamCluster> = Api::namespaced(client.clone(), namespace);
     read("the StreamCluster", api.get_opt(name)).await
 }
@@ -92,7 +96,8 @@ pub async fn observe(
         objects(client, cluster, &list),
     )?;
     let is_ours = |p: &&Pod| owned_by(*p, cluster);
-    let pods: Vec<PodView> = pods.items.iter().filter(is_ours).filter_map(|p| views::pod(cluster, p)).collect();
+    let pods: Vec<PodView> =
+        pods.items.iter().filter(is_ours).filter_map(|p| views::pod(cluster, p)).collect();
     let hosts = hosts(client, &pods).await?;
     let (tokens, token) = views::tokens(&tokens_name, tokens.as_ref());
     let nodes = nodes::ask(admin, cluster, &pods, token.as_deref()).await;
@@ -120,7 +125,10 @@ fn owned_by<K: ResourceExt>(object: &K, cluster: &StreamCluster) -> bool {
 }
 
 /// The hosts that pods are on. `None` if reading hosts is not allowed (an operator of one namespace).
-async fn hosts(client: &Client, pods: &[PodView]) -> Result<Option<BTreeMap<String, HostView>>, ObserveError> {
+async fn hosts(
+    client: &Client,
+    pods: &[PodView],
+) -> Result<Option<BTreeMap<String, HostView>>, ObserveError> {
     let api: Api<KubeNode> = Api::all(client.clone());
     let named: BTreeSet<&String> = pods.iter().filter_map(|p| p.host.as_ref()).collect();
     let mut hosts = BTreeMap::new();
@@ -139,7 +147,10 @@ fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-async fn credentials(secrets: &Api<Secret>, cluster: &StreamCluster) -> Result<CredentialsView, ObserveError> {
+async fn credentials(
+    secrets: &Api<Secret>,
+    cluster: &StreamCluster,
+) -> Result<CredentialsView, ObserveError> {
     let Some(wanted) = &cluster.spec.object_store.credentials else {
         return Ok(CredentialsView::NotNeeded);
     };

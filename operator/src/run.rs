@@ -193,7 +193,8 @@ async fn lead<F: Future<Output = ()>>(
 }
 
 async fn signalled() {
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         tracing::error!("signals cannot be waited for");
         return;
     };
@@ -208,15 +209,20 @@ async fn check_definition(client: &Client) {
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     let api: kube::Api<CustomResourceDefinition> = kube::Api::all(client.clone());
     let own = crd::definition();
-    let digest = |c: &CustomResourceDefinition| c.metadata.annotations.clone().unwrap_or_default().remove(crd::SCHEMA);
+    let digest =
+        |c: &CustomResourceDefinition| c.metadata.annotations.clone().unwrap_or_default().remove(crd::SCHEMA);
     let looked = tokio::time::timeout(Duration::from_secs(10), api.get_opt(StreamCluster::crd_name())).await;
     match looked {
         Ok(Ok(Some(installed))) if digest(&installed) == digest(&own) => {}
         Ok(Ok(Some(_))) => {
-            tracing::warn!("the installed StreamCluster definition is of another version: install the operator's own");
+            tracing::warn!(
+                "the installed StreamCluster definition is of another version: install the operator's own"
+            );
         }
         Ok(Ok(None)) => tracing::warn!("there is no StreamCluster definition; waiting for it"),
-        Ok(Err(error)) => tracing::info!(%error, "the StreamCluster definition cannot be read, so it is not compared"),
+        Ok(Err(error)) => {
+            tracing::info!(%error, "the StreamCluster definition cannot be read, so it is not compared")
+        }
         Err(_elapsed) => tracing::warn!("the API server does not answer"),
     }
 }

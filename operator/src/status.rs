@@ -8,9 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 
 use crate::action::Note;
-use crate::crd::{
-    ClusterState, NodeState, OperationState, SlotsState, StreamCluster, StreamClusterStatus,
-};
+use crate::crd::{ClusterState, NodeState, OperationState, SlotsState, StreamCluster, StreamClusterStatus};
 use crate::facts::{Facts, Health, Node};
 use crate::names;
 use crate::observed::{CredentialsView, Tokens};
@@ -41,8 +39,7 @@ pub(crate) fn status(
 ) -> StreamClusterStatus {
     let cluster = facts.cluster;
     let before = cluster.status.as_ref();
-    let nodes: Vec<NodeState> =
-        facts.nodes.values().map(|n| node_state(facts, n, refresh_counts)).collect();
+    let nodes: Vec<NodeState> = facts.nodes.values().map(|n| node_state(facts, n, refresh_counts)).collect();
     let ready = facts.wanted().filter(|n| n.health == Health::Ready).count();
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let blocked = blocked(facts);
@@ -191,7 +188,9 @@ fn quorum(facts: &Facts<'_>) -> Said {
         .map(|m| m.node.as_ref().map_or_else(|| format!("raft id {}", m.raft_id), ToString::to_string))
         .collect();
     match members.quorum_healthy {
-        Some(true) if silent.is_empty() => said(KIND, "True", "AllVotersHeard", format!("{} voters", voters.count())),
+        Some(true) if silent.is_empty() => {
+            said(KIND, "True", "AllVotersHeard", format!("{} voters", voters.count()))
+        }
         Some(true) => said(KIND, "True", "MajorityHeard", format!("silent: {}", silent.join(", "))),
         Some(false) => said(KIND, "False", "NoMajority", format!("silent voters: {}", silent.join(", "))),
         None => said(KIND, "Unknown", "NoLeader", "no leader of the metadata log answers"),
@@ -259,6 +258,7 @@ fn ready(facts: &Facts<'_>, quorum: &Said, storage: &Said, blocked: Option<&str>
         return said(KIND, "False", "StorageNotReady", storage.message.clone());
     }
     match quorum.status {
+        "True" if facts.voters_missing().is_some() => said(KIND, "False", "VotersMissing", voters_missing(facts)),
         "True" => said(KIND, "True", "AllNodesReady", ""),
         "False" => said(KIND, "False", "NoQuorum", quorum.message.clone()),
         _ => said(KIND, "Unknown", "NoAnswer", quorum.message.clone()),
@@ -287,9 +287,15 @@ fn progressing(facts: &Facts<'_>, operation: Option<&Operation>, paused: bool) -
         .map(|n| n.id.to_string())
         .collect();
     match coming.is_empty() {
+        true if facts.voters_missing().is_some() => said(KIND, "True", "GatheringVoters", voters_missing(facts)),
         true => said(KIND, "False", "Settled", ""),
         false => said(KIND, "True", "StartingNodes", format!("waiting for {}", coming.join(", "))),
     }
+}
+
+fn voters_missing(facts: &Facts<'_>) -> String {
+    let (have, want) = facts.voters_missing().unwrap_or_default();
+    format!("{have} of {want} nodes vote in the metadata log")
 }
 
 /// Counts in a condition's text would change it at every look.
@@ -321,7 +327,8 @@ fn degraded(facts: &Facts<'_>, operation: Option<&Operation>, blocked: Option<&s
     if let Some(o) = operation.filter(|o| o.actions.is_empty() && o.kind == OperationKind::Replace) {
         return said(KIND, "True", "ReplacementWaits", letters_only(&o.step));
     }
-    let waits = facts.wanted().find(|n| n.volume.is_none() && crate::plan::may_replace_data(facts, n).is_err());
+    let waits =
+        facts.wanted().find(|n| n.volume.is_none() && crate::plan::may_replace_data(facts, n).is_err());
     if let Some(node) = waits {
         return said(KIND, "True", "VolumeLost", format!("{}: {}", node.id, node_message(facts, node)));
     }

@@ -91,7 +91,7 @@ const POINTS: &[(&str, Scene, &[u32])] = &[
 ];
 
 /// Points that want more data than a round has, and stop a unit test beside them; and those that want a cluster, and
-/// stop a node in `faults/steps.rs`.
+/// stop a node in `faults/steps.rs` or `e2e/moves.rs`.
 const ELSEWHERE: &[&str] = &[
     "wal.local.trim.recycled",
     "joining.nonce_kept",
@@ -105,8 +105,10 @@ const ELSEWHERE: &[&str] = &[
     "claim.handed_out",
     "session.before_end",
     "session.ended",
-    "handover.yielding",
-    "handover.told",
+    "handover.arrived",
+    "handover.stopped",
+    "lead.yielding",
+    "lead.handed",
 ];
 
 /// The names in the node's source.

@@ -21,6 +21,7 @@ mod limits;
 mod live;
 mod metrics;
 mod moves;
+mod nodes;
 mod outage;
 mod placement;
 mod protocol;

@@ -20,8 +20,9 @@ use weir_tests::rng::{Rng, seed};
 use weir_tests::rounds::hurried;
 use weir_tests::wait;
 
-use super::cluster::{BYTES, Three, asked};
+use super::cluster::{Three, asked};
 
+const TEXT: [(&str, &str); 1] = [("content-type", "text/plain")];
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
 /// A door serves every stream; long enough for a loaded machine not to fence the healthy.
@@ -42,7 +43,7 @@ enum Tried {
 }
 
 async fn try_append(client: &Client, path: &str, n: u64) -> Tried {
-    match client.send(Method::POST, path, &BYTES, format!("{n}\n").into()).await {
+    match client.send(Method::POST, path, &TEXT, format!("{n}\n").into()).await {
         Ok(answer) if answer.status == 204 => Tried::Acknowledged,
         Ok(answer) if answer.status == 503 => Tried::Refused,
         Err(Failure::NotSent(_)) => Tried::Refused,
@@ -163,7 +164,7 @@ async fn read(client: &Client, path: &str) -> Result<Vec<u64>> {
 
 async fn create(door: &Client, name: &str) -> Result<String> {
     let path = format!("/v1/stream/{name}");
-    let put = door.send(Method::PUT, &path, &BYTES, "".into()).await.map_err(|e| anyhow!("{e:?}"))?;
+    let put = door.send(Method::PUT, &path, &TEXT, "".into()).await.map_err(|e| anyhow!("{e:?}"))?;
     ensure!(put.status == 201, "{path}: {}", put.status);
     Ok(path)
 }
@@ -298,7 +299,7 @@ async fn many(door: &Client, streams: usize) -> Result<Vec<String>> {
                 let Some(path) = paths.get(turn.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
                 for (method, status) in [(Method::PUT, 201), (Method::POST, 204)] {
                     let body = if status == 204 { "1000000000\n" } else { "" };
-                    let sent = door.send(method, path, &BYTES, body.into()).await;
+                    let sent = door.send(method, path, &TEXT, body.into()).await;
                     let answer = sent.map_err(|e| anyhow!("{path}: {e:?}"))?;
                     ensure!(answer.status == status, "{path}: {}", answer.status);
                 }
@@ -441,7 +442,7 @@ async fn sigterm_during_a_drain_ends_in_order() {
 /// back.
 async fn dies(side: Side, point: &'static str) {
     assert!(has_fault_points(), "build with --features fault-points");
-    let mortal = |setup: Setup| match setup.flags.contains(&"--node-id=node-1".to_owned()) {
+    let mortal = move |setup: Setup| match setup.flags.contains(&"--node-id=node-1".to_owned()) {
         true => setup.env("WEIR_FAULT_POINT", point),
         false => setup,
     };

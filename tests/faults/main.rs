@@ -18,6 +18,7 @@ mod bucket;
 mod clocks;
 mod cluster;
 mod cut_off;
+mod drain;
 mod figures;
 mod foreign;
 mod killed;

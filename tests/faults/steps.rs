@@ -46,8 +46,8 @@ const STEPS: &[(&str, By)] = &[
     ("recovery.recovered", Losing),
     ("session.before_end", Leaving),
     ("session.ended", Leaving),
-    ("handover.yielding", LeaderLeaving),
-    ("handover.told", LeaderLeaving),
+    ("lead.yielding", LeaderLeaving),
+    ("lead.handed", LeaderLeaving),
 ];
 
 /// In the gate: the ones that another suite has no cluster for.
@@ -77,8 +77,8 @@ async fn abort_at(cluster: &mut Cluster, writers: &Writers, name: &str, by: By) 
     let size = cluster.size();
     // Who goes there first ends there: all are armed, but those that the step is not about.
     let chosen = match by {
-        LeaderLeaving => None,
-        Joining | Returning | Losing | Leaving => Some(cluster.rng.index(size)),
+        LeaderLeaving | Losing => None,
+        Joining | Returning | Leaving => Some(cluster.rng.index(size)),
     };
     let mut armed = BTreeSet::new();
     for i in 0..size {
@@ -100,7 +100,13 @@ async fn abort_at(cluster: &mut Cluster, writers: &Writers, name: &str, by: By) 
     writers.all_append(writers.now(), Of::All, "before the step").await?;
     let victim = match by {
         LeaderLeaving => cluster.leader(0).await?,
-        Joining | Returning | Losing | Leaving => chosen.context("chosen above")?,
+        Losing => {
+            // There must be something to recover.
+            writers.know_owners(cluster, 0).await?;
+            let most = (0..size).max_by_key(|i| writers.names(Of::Node(*i)).len());
+            most.context("a node")?
+        }
+        Joining | Returning | Leaving => chosen.context("chosen above")?,
     };
     let mut watched: BTreeSet<usize> = (0..size).collect();
     match by {

@@ -16,6 +16,7 @@
     reason = "the harness is test code and stands outside of the node's doors to time, sockets and tasks"
 )]
 
+pub mod browser;
 pub mod checker;
 pub mod cli;
 pub mod client;

@@ -38,6 +38,24 @@ pub struct ClusterStatus {
     pub nodes_alive: u64,
     /// Streams by the log, unborn ones and tombstones included.
     pub streams: u64,
+    /// Of these, streams open at a live node.
+    #[serde(default)]
+    pub open_streams: u64,
+    /// Voters that the metadata log aims at: the largest odd number not above the configured voters and the nodes.
+    #[serde(default)]
+    pub voter_target: u32,
+    /// As in [`MemberList`]: known to the leader alone, absent elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quorum_healthy: Option<bool>,
+    /// Why the cluster takes no client's writes yet, if so: its voters were never all together. For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unformed: Option<String>,
+    /// Streams on their way from one node to another: how many.
+    #[serde(default)]
+    pub pending_transfers: u64,
+    /// The first 100 of them.
+    #[serde(default)]
+    pub transfers: Vec<TransferStatus>,
     /// Ended sessions whose records are not recovered yet: how many.
     pub awaiting_recovery: u64,
     /// The first 100 of them.
@@ -52,6 +70,10 @@ pub struct AnsweredBy {
     pub node: NodeId,
     /// Its program version.
     pub version: String,
+    /// For how long it may still speak for the present, in milliseconds; 0: its lease has run out. It is renewed
+    /// several times within its length.
+    #[serde(default)]
+    pub lease_ms: u64,
 }
 
 /// The metadata log, as the answering node sees it.
@@ -68,6 +90,9 @@ pub struct LogStatus {
     pub term: u64,
     /// The last entry that this node has applied.
     pub applied_index: u64,
+    /// The last entry in this node's log, applied or not.
+    #[serde(default)]
+    pub last_index: u64,
     /// The highest leader time among applied entries.
     pub time_ms: u64,
     /// A hash of the whole state at `applied_index`, 16 hexadecimal digits; only with `?hash=true`, for it takes about a
@@ -145,7 +170,7 @@ pub struct NodeList {
     pub nodes: Vec<NodeStatus>,
 }
 
-/// One node by the log. Also the answer to `POST /admin/nodes/{id}`.
+/// `GET /admin/nodes/{id}`: one node by the log. Also the answer to `POST /admin/nodes/{id}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStatus {
@@ -161,6 +186,12 @@ pub struct NodeStatus {
     pub alive: bool,
     /// Takes no new streams and gives its own away.
     pub draining: bool,
+    /// Since when it drains, by the log's time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining_since_ms: Option<u64>,
+    /// Why it gave up draining, if it did. For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_gave_up: Option<String>,
     /// Capacity weight, 0 to 1000000.
     pub slots: Slots,
     /// The resource that set the slots last, if one did.
@@ -170,6 +201,18 @@ pub struct NodeStatus {
     pub assigned_streams: u64,
     /// Of these, open ones.
     pub open_streams: u64,
+    /// Streams that it would have if all that live nodes have were spread by slots over those that take new ones,
+    /// rounded; 0 if it takes none.
+    #[serde(default)]
+    pub fair_share: u64,
+    /// Entries that its metadata log is behind the leader's. Known to the leader alone; absent elsewhere, and if it has
+    /// never said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_lag: Option<u64>,
+    /// For how long the leader has counted it silent, in milliseconds; at `node-timeout` it is fenced. Known to the
+    /// leader alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ms: Option<u64>,
     /// Only this incarnation may register.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned_to: Option<Incarnation>,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -10,8 +11,8 @@ use http_body_util::Full;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{View, nodes};
-use crate::metadata::Metadata;
+use super::{Know, Local, View, nodes};
+use crate::metadata::{MemberStatus, Metadata};
 use crate::metrics::{
     Committer, LabelValue as _, Metric, Metrics, RecoveryMeters, catalog as c, counter, family, float, gauge,
     histogram,
@@ -26,13 +27,17 @@ pub(super) fn scrape(metrics: &Metrics) -> Response<Full<Bytes>> {
     response
 }
 
+/// A member that was not heard for longer is gone rather than behind.
+const HEARD: Duration = Duration::from_secs(60);
+
 /// Registers what is known of the cluster.
-pub(super) fn register(metrics: &Metrics, view: View) {
-    metrics.collect(OfState { view });
+pub(super) fn register(metrics: &Metrics, view: View, local: Know) {
+    metrics.collect(OfState { view, local });
 }
 
 struct OfState {
     view: View,
+    local: Know,
 }
 
 impl fmt::Debug for OfState {
@@ -45,21 +50,39 @@ impl Collector for OfState {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let seen = (self.view)();
         let state = &seen.state;
-        let nodes = nodes::list(state).nodes;
+        let local = (self.local)(state);
+        let nodes = nodes::list(state, &local).nodes;
         let ended = state.sessions.values().filter(|s| s.ended.is_some()).count();
         let alive = nodes.iter().filter(|node| node.alive).count();
-        let gauges: [(&'static Metric, u64); 8] = [
+        let voters = local.members.iter().filter(|m| m.voter).count();
+        let gauges: [(&'static Metric, u64); 16] = [
             (&c::METADATA_APPLIED_INDEX, seen.applied),
             (&c::METADATA_TERM, seen.term),
             (&c::METADATA_LEADER_KNOWN, seen.leader.is_some().into()),
+            (&c::METADATA_QUORUM_LOST, (local.quorum_healthy == Some(false)).into()),
+            (&c::METADATA_VOTERS, count(voters)),
+            (&c::METADATA_VOTER_TARGET, local.voter_target.into()),
+            (&c::METADATA_MEMBER_LAG, member_lag(&local)),
+            (&c::NODE_EPOCH, local.epoch.0),
+            (&c::SESSION_ALIVE, local.alive.into()),
+            (&c::DRAINING, local.draining.into()),
+            (&c::TRANSFERS_PENDING, count(state.transfers.len())),
             (&c::NODES, count(nodes.len())),
             (&c::NODES_ALIVE, count(alive)),
             (&c::STREAMS, count(state.streams.len())),
             (&c::SEGMENTS, count(state.segments.len())),
             (&c::SESSIONS_AWAITING_RECOVERY, count(ended)),
         ];
-        gauges.into_iter().try_for_each(|(metric, value)| gauge(&mut encoder, metric, float(value)))
+        gauges.into_iter().try_for_each(|(metric, value)| gauge(&mut encoder, metric, float(value)))?;
+        gauge(&mut encoder, &c::LEASE_REMAINING, local.lease.as_secs_f64())
     }
+}
+
+/// By how much the slowest member that is there is behind, if this node leads.
+fn member_lag(local: &Local) -> u64 {
+    let there = |m: &&MemberStatus| m.heard.is_some_and(|at| at.elapsed() < HEARD);
+    let lags = local.members.iter().filter(there).filter_map(|m| local.last_index.checked_sub(m.matched?));
+    if local.quorum_healthy.is_some() { lags.max().unwrap_or(0) } else { 0 }
 }
 
 /// What the parts of a running node count. One look at each per scrape.
@@ -131,11 +154,25 @@ impl OfNode {
         })?;
         counter(encoder, &c::FORKS, meters.forks.get())?;
         counter(encoder, &c::STREAMS_EXPIRED, meters.expired.get())?;
+        self.moves(encoder)?;
         counter(encoder, &c::CACHE_HITS, cache.hits)?;
         counter(encoder, &c::CACHE_MISSES, cache.misses)?;
         gauge(encoder, &c::OPEN_STREAMS, float(count(self.streams.open_count())))?;
         gauge(encoder, &c::CACHE, float(cache.bytes))?;
         gauge(encoder, &c::CACHE_MAX, float(cache.capacity))
+    }
+
+    fn moves(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let moves = &self.streams.meters().moves;
+        family(encoder, &c::TRANSFERS, |series| {
+            moves.transfers.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
+        })?;
+        histogram(encoder, &c::TRANSFER, &moves.transfer_seconds)?;
+        family(encoder, &c::DRAINS, |series| {
+            moves.drains.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
+        })?;
+        histogram(encoder, &c::DRAIN, &moves.drain_seconds)?;
+        counter(encoder, &c::DRAINED_STREAMS, moves.drained_streams.get())
     }
 
     fn store(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -165,7 +202,14 @@ impl OfNode {
             (&c::METADATA_LOG_CACHE, log.cached_bytes),
             (&c::METADATA_WAITING_COMMANDS, count(log.waiting)),
         ];
-        gauges.into_iter().try_for_each(|(metric, value)| gauge(encoder, metric, float(value)))
+        gauges.into_iter().try_for_each(|(metric, value)| gauge(encoder, metric, float(value)))?;
+        let meters = self.metadata.meters();
+        family(encoder, &c::PLACEMENTS, |series| {
+            meters.placements.each().try_for_each(|(outcome, n)| series.counter(&[outcome], n.get()))
+        })?;
+        family(encoder, &c::FENCED_SESSIONS, |series| {
+            meters.fences.each().try_for_each(|(by, n)| series.counter(&[by], n.get()))
+        })
     }
 }
 

@@ -1,13 +1,16 @@
 //! The admin listener: health, metrics, and what people and the operator ask of a cluster.
 //!
 //! Invariant: nothing here is reachable on the client listener; without a token only loopback binds (`config` checks
-//! that) and only requests that name an address are answered, so that no web page can reach it by a name of its own.
-//! Reads the view, proposes commands, decides nothing. Started by `run`.
+//! that), and no web page but its own reaches it (`callers`). Reads the view, proposes commands, decides nothing. Started
+//! by `run`.
 
+mod callers;
 mod health;
+mod members;
 mod metrics;
 mod moves;
 mod nodes;
+mod page;
 mod problem;
 mod recovery;
 mod route;
@@ -16,21 +19,22 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
-use weir_api::admin::{ClusterStatus, NodeStatus, SetNode, TransferStream};
-use weir_api::{NodeId, Offset, RaftId, StreamId};
+use weir_api::admin::{ClusterStatus, FenceNode, NodeStatus, SetNode, TransferStream};
+use weir_api::{NodeEpoch, NodeId, Offset, RaftId, SessionId, StreamId};
 
 use crate::config::{ConfigError, ServeConfig};
 use crate::metadata::command::{Command, Refusal};
 use crate::metadata::state::State;
-use crate::metadata::{Metadata, codec};
+use crate::metadata::{MemberStatus, Metadata, codec};
 use crate::metrics::{Metrics, catalog};
 use crate::net::TcpListener;
 use crate::readiness::Readiness;
@@ -59,6 +63,34 @@ pub struct Seen {
     /// The log's term.
     pub term: u64,
 }
+
+/// What the answering node knows beside the state.
+#[derive(Debug, Clone, Default)]
+pub struct Local {
+    /// Its epoch.
+    pub epoch: NodeEpoch,
+    /// The log has its session alive.
+    pub alive: bool,
+    /// It is told to give its streams away.
+    pub draining: bool,
+    /// For how long its lease runs yet.
+    pub lease: Duration,
+    /// Who takes part in the log.
+    pub members: Vec<MemberStatus>,
+    /// How many of them should vote.
+    pub voter_target: u32,
+    /// If it leads: whether a majority of voters is there.
+    pub quorum_healthy: Option<bool>,
+    /// The last entry in its log.
+    pub last_index: u64,
+    /// Why the cluster takes no writes yet.
+    pub unformed: Option<String>,
+    /// If it leads: for how long live sessions have been silent.
+    pub silent: BTreeMap<SessionId, Duration>,
+}
+
+/// Asks for what the node knows now.
+pub type Know = Arc<dyn Fn(&State) -> Local + Send + Sync>;
 
 /// Asks for what is seen now.
 pub type View = Arc<dyn Fn() -> Seen + Send + Sync>;
@@ -93,6 +125,8 @@ pub struct Sources {
     pub view: View,
     /// The metadata log.
     pub propose: Propose,
+    /// The node itself.
+    pub local: Know,
     /// Recoveries of this node that have stopped.
     pub skips: Skips,
     /// Streams open at this node.
@@ -114,9 +148,9 @@ impl Slot {
 
     /// From now on everything is answered. The first filling stands.
     pub fn fill_with(&self, sources: Sources) {
-        let view = Arc::clone(&sources.view);
+        let (view, local) = (Arc::clone(&sources.view), Arc::clone(&sources.local));
         if self.sources.set(sources).is_ok() {
-            metrics::register(&self.metrics, view);
+            metrics::register(&self.metrics, view, local);
         }
     }
 
@@ -177,12 +211,16 @@ impl Admin {
         let endpoint = route(&head.method, head.uri.path());
         // Who may not in must not learn what there is: only what needs no token is told apart before.
         let open = match &endpoint {
-            Ok(Endpoint::Livez | Endpoint::Readyz) => true,
+            Ok(Endpoint::Livez | Endpoint::Readyz | Endpoint::Page(_)) => true,
             Ok(Endpoint::Metrics) => self.metrics_open,
             Ok(
                 Endpoint::Cluster
+                | Endpoint::Members
                 | Endpoint::Nodes
+                | Endpoint::Node(_)
                 | Endpoint::SetNode(_)
+                | Endpoint::RemoveNode(_)
+                | Endpoint::Fence(_)
                 | Endpoint::Stream(_)
                 | Endpoint::SkipDamage
                 | Endpoint::Drain(_)
@@ -193,12 +231,14 @@ impl Admin {
             )
             | Err(_) => false,
         };
+        callers::same_origin(&head.headers)?;
         match &self.tokens {
             Some(tokens) if !open => tokens.check(head.headers.get(AUTHORIZATION))?,
             Some(_) => {}
-            None => local_host(&head.headers)?,
+            None => callers::local_host(&head.headers)?,
         }
         match endpoint? {
+            Endpoint::Page(file) => Ok(file.response()),
             Endpoint::Livez => Ok(health::live()),
             Endpoint::Readyz => Ok(health::ready(&self.readiness)),
             Endpoint::Metrics => Ok(metrics::scrape(&self.slot.metrics)),
@@ -206,7 +246,15 @@ impl Admin {
                 let hash = wants_hash(head.uri.query())?;
                 Ok(problem::json(StatusCode::OK, &self.cluster(hash).await?))
             }
-            Endpoint::Nodes => Ok(problem::json(StatusCode::OK, &nodes::list(&self.seen()?.state))),
+            Endpoint::Members => {
+                let local = self.local(&self.seen()?.state)?;
+                Ok(problem::json(StatusCode::OK, &members::list(&local)))
+            }
+            Endpoint::Nodes => {
+                let state = self.seen()?.state;
+                Ok(problem::json(StatusCode::OK, &nodes::list(&state, &self.local(&state)?)))
+            }
+            Endpoint::Node(id) => Ok(problem::json(StatusCode::OK, &self.node(&id)?)),
             Endpoint::Stream(name) => {
                 let Sources { view, tail, .. } = self.sources()?;
                 Ok(problem::json(StatusCode::OK, &streams::one(&view().state, &name, tail.as_ref())?))
@@ -216,8 +264,28 @@ impl Admin {
                 Ok(problem::json(StatusCode::OK, &recovery::skip(body, &self.sources()?.skips)?))
             }
             Endpoint::SetNode(id) => {
-                let body = json_body(&head.headers, body).await?;
-                Ok(problem::json(StatusCode::OK, &self.set_node(id, body).await?))
+                let body: SetNode = json_body(&head.headers, body).await?;
+                self.propose(nodes::set_slots(id.clone(), body)?, |refusal| self.refused(&id, refusal))
+                    .await?;
+                Ok(problem::json(StatusCode::OK, &self.node(&id)?))
+            }
+            Endpoint::RemoveNode(id) => {
+                let command = Command::RemoveNode { node: id.clone() };
+                self.propose(command, |refusal| self.refused(&id, refusal)).await?;
+                let state = self.seen()?.state;
+                let removed = members::removed(&state, &id).ok_or_else(|| nodes::unknown(&state, &id))?;
+                Ok(problem::json(StatusCode::OK, &removed))
+            }
+            Endpoint::Fence(id) => {
+                let body: FenceNode = json_body(&head.headers, body).await?;
+                let command = members::fence(id.clone(), &body);
+                match self.propose(command, |refusal| self.refused(&id, refusal)).await {
+                    // A node that was told to fence itself may be over before it learns that it did.
+                    Err(Error::Unavailable(_) | Error::OutcomeUnknown)
+                        if members::is_fenced(&self.seen()?.state, &id, &body) => {}
+                    fenced => fenced?,
+                }
+                Ok(problem::json(StatusCode::OK, &self.node(&id)?))
             }
             Endpoint::Drain(id) => {
                 Ok(problem::json(StatusCode::OK, &moves::drain(&self.seen()?.state, &id)?))
@@ -266,8 +334,9 @@ impl Admin {
 
     async fn cluster(&self, hash: bool) -> Result<ClusterStatus, Error> {
         let seen = self.seen()?;
+        let local = self.local(&seen.state)?;
         let skips = &self.sources()?.skips;
-        let mut status = nodes::cluster(&seen, &self.node, &|session| skips.stop_of(session))?;
+        let mut status = nodes::cluster(&seen, &local, &self.node, &|session| skips.stop_of(session))?;
         if hash {
             // As long as the state is large: not on a thread that serves others.
             let hashed = self.tasks.blocking(move || codec::state_hash(&seen.state)).await;
@@ -285,10 +354,18 @@ impl Admin {
         Ok((self.sources()?.view)())
     }
 
-    async fn set_node(&self, id: NodeId, body: SetNode) -> Result<NodeStatus, Error> {
-        let command = nodes::set_slots(id.clone(), body)?;
-        self.propose(command, |refusal| nodes::refused(&id, refusal)).await?;
-        nodes::one(&self.seen()?.state, &id).ok_or_else(|| Error::NoSuchNode(id.to_string()))
+    fn local(&self, state: &State) -> Result<Local, Error> {
+        Ok((self.sources()?.local)(state))
+    }
+
+    fn node(&self, id: &NodeId) -> Result<NodeStatus, Error> {
+        let state = self.seen()?.state;
+        nodes::one(&state, id, &self.local(&state)?).ok_or_else(|| nodes::unknown(&state, id))
+    }
+
+    /// What a refusal of a command about a node means to the caller.
+    fn refused(&self, id: &NodeId, refusal: Refusal) -> Error {
+        self.seen().map_or_else(|e| e, |seen| nodes::refused(&seen.state, id, refusal))
     }
 }
 
@@ -299,21 +376,6 @@ fn wants_hash(query: Option<&str>) -> Result<bool, Error> {
         Some("hash=true") => Ok(true),
         Some(other) => Err(Error::BadQuery(other.chars().take(200).collect())),
     }
-}
-
-/// A page that resolves its own name to 127.0.0.1 sends that name as Host; an honest local client sends an address.
-fn local_host(headers: &HeaderMap) -> Result<(), Error> {
-    let Some(host) = headers.get(HOST) else { return Ok(()) };
-    let text = String::from_utf8_lossy(host.as_bytes());
-    let name = match text.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => &text,
-    };
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>().is_ok();
-    if address || name.eq_ignore_ascii_case("localhost") {
-        return Ok(());
-    }
-    Err(Error::ForeignHost(text.chars().take(200).collect()))
 }
 
 async fn json_body<B, T>(headers: &HeaderMap, body: B) -> Result<T, Error>

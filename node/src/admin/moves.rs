@@ -7,13 +7,14 @@ use http::StatusCode;
 use weir_api::admin::{DrainState, DrainStatus, TransferState, TransferStatus, TransferStream};
 use weir_api::{NodeEpoch, NodeId, SessionId, StreamId};
 
+use super::nodes;
 use super::problem::Error;
 use crate::metadata::command::{Command, Ineligible, Refusal};
 use crate::metadata::state::{Session, State, Stream};
 
 /// How a node's drain stands.
 pub(super) fn drain(state: &State, id: &NodeId) -> Result<DrainStatus, Error> {
-    let unknown = || Error::NoSuchNode(id.to_string());
+    let unknown = || nodes::unknown(state, id);
     let node = state.nodes.get(id).filter(|n| !n.removed).ok_or_else(unknown)?;
     // Those that await recovery count: they are not elsewhere yet.
     let of_node = || sessions_of(state, id);
@@ -73,7 +74,7 @@ pub(super) struct Named {
 /// Finds the stream and the node's session.
 pub(super) fn named(state: &State, body: &TransferStream) -> Result<Named, Error> {
     let (id, _) = stream(state, &body.stream)?;
-    let unknown = || Error::NoSuchNode(body.to_node.to_string());
+    let unknown = || nodes::unknown(state, &body.to_node);
     let node = state.nodes.get(&body.to_node).filter(|n| !n.removed).ok_or_else(unknown)?;
     let session = node.session.and_then(|no| state.live(no));
     let gone = || not_eligible(&body.to_node, Ineligible::NotAlive);
@@ -138,7 +139,7 @@ pub(super) fn transfer(state: &State, body: &TransferStream) -> Result<TransferS
 #[allow(clippy::wildcard_enum_match_arm, reason = "these commands meet these; another is shown as it is")]
 pub(super) fn refused(node: &NodeId, body: Option<&TransferStream>, refusal: Refusal) -> Error {
     match (refusal, body) {
-        (Refusal::NoSuchNode, _) => Error::NoSuchNode(node.to_string()),
+        (Refusal::NoSuchNode, _) => Error::NoSuchNode(format!("no node {node} has registered")),
         (Refusal::LastNode, _) => Error::LastNode(node.to_string()),
         (Refusal::NotEligible { to, why }, _) => not_eligible(&to.node, why),
         (Refusal::TransferPending { to }, _) => Error::TransferPending(to.node.to_string()),

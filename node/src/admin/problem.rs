@@ -21,6 +21,8 @@ pub(super) enum Error {
         "without a token this listener answers only requests to an IP address or localhost, not to {0:?}"
     )]
     ForeignHost(String),
+    #[error("this listener answers no requests of web pages of another origin, such as {0:?}")]
+    ForeignOrigin(String),
     #[error("the token file cannot be used: {0}")]
     Tokens(String),
     #[error("send the body as application/json")]
@@ -39,8 +41,12 @@ pub(super) enum Error {
     BadNodeId(String),
     #[error("{0:?} is no percent-encoded UTF-8 name")]
     BadStreamName(String),
-    #[error("no node {0} has registered")]
+    #[error("{0}")]
     NoSuchNode(String),
+    #[error("{0}")]
+    OtherEpoch(String),
+    #[error("{0}")]
+    NodeAlive(String),
     #[error("no stream has the name {0:?}")]
     NoSuchStream(String),
     #[error("generation {known} of this resource has set the slots already")]
@@ -87,6 +93,7 @@ impl Error {
             }
             Self::Unauthorized => (S::UNAUTHORIZED, "unauthorized", "No valid token"),
             Self::ForeignHost(_) => (S::MISDIRECTED_REQUEST, "foreign-host", "Foreign host"),
+            Self::ForeignOrigin(_) => (S::FORBIDDEN, "foreign-origin", "Foreign origin"),
             Self::Tokens(_) => (S::SERVICE_UNAVAILABLE, "no-tokens", "No tokens to compare with"),
             Self::MediaType => (S::UNSUPPORTED_MEDIA_TYPE, "media-type", "Unsupported media type"),
             Self::TooLarge(_) => (S::PAYLOAD_TOO_LARGE, "too-large", "Body too large"),
@@ -99,6 +106,8 @@ impl Error {
             Self::BadNodeId(_) => (S::BAD_REQUEST, "bad-node-id", "Not a node id"),
             Self::BadStreamName(_) => (S::BAD_REQUEST, "bad-stream-name", "Not a stream name"),
             Self::NoSuchNode(_) => (S::NOT_FOUND, "no-such-node", "No such node"),
+            Self::OtherEpoch(_) => (S::CONFLICT, "other-epoch", "Another epoch is registered"),
+            Self::NodeAlive(_) => (S::CONFLICT, "node-alive", "The node is alive"),
             Self::NoSuchStream(_) => (S::NOT_FOUND, "no-such-stream", "No such stream"),
             Self::OlderGeneration { .. } => (S::CONFLICT, "older-generation", "Older generation"),
             Self::LastNode(_) => (S::CONFLICT, "last-node", "Last node"),

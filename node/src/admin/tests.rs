@@ -1,5 +1,8 @@
 //! The admin listener asked over real requests: answers, refusals, tokens.
 
+mod nodes;
+mod page;
+
 use std::sync::Arc;
 
 use http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -109,6 +112,35 @@ fn state() -> State {
     s
 }
 
+fn member(id: u64, node: &str, matched: u64) -> MemberStatus {
+    MemberStatus {
+        raft_id: RaftId(id),
+        node: Some(node.parse().unwrap()),
+        address: format!("{node}:4438"),
+        voter: id == 1,
+        leader: id == 1,
+        matched: Some(matched),
+        caught_up: id == 1,
+        heard: None,
+    }
+}
+
+/// node-0 leads and answers; node-1's log is behind.
+fn local() -> Local {
+    Local {
+        epoch: NodeEpoch(200),
+        alive: true,
+        draining: false,
+        lease: Duration::from_millis(4_321),
+        members: vec![member(2, "node-1", 30), member(1, "node-0", 43)],
+        voter_target: 1,
+        quorum_healthy: Some(true),
+        last_index: 43,
+        unformed: None,
+        silent: BTreeMap::from([(session("node-0", 200).id, Duration::from_millis(700))]),
+    }
+}
+
 /// An admin API over a state that `SetSlots` changes, without a token unless said.
 struct Fixture {
     admin: Admin,
@@ -138,6 +170,7 @@ fn fixture(answer: Result<(), ProposeFailure>) -> Fixture {
             Box::pin(std::future::ready(answer.clone()))
         }),
         skips: skips.clone(),
+        local: Arc::new(|_| local()),
         tail: Arc::new(|id| (id == StreamId(1)).then_some(Tail { end: Offset(15), closed: true })),
     });
     let node = "node-0".parse().unwrap();
@@ -226,14 +259,43 @@ async fn the_cluster_shows_leader_counts_and_recoveries() {
     assert_eq!(told["uid"], "00000000000000000000000000000007");
     assert_eq!(
         told["log"],
-        json!({"leader": 1, "leaderNode": "node-0", "term": 3, "appliedIndex": 42, "timeMs": 1234})
+        json!({
+            "leader": 1, "leaderNode": "node-0", "term": 3, "appliedIndex": 42, "lastIndex": 43, "timeMs": 1234
+        })
     );
     assert_eq!((&told["nodes"], &told["nodesAlive"], &told["streams"]), (&json!(2), &json!(1), &json!(6)));
     assert_eq!(told["awaitingRecovery"], 1);
     let expected =
         json!([{"node": "node-1", "epoch": 100, "endedAtMs": 1000, "openStreams": 3, "claimedBy": "node-0"}]);
     assert_eq!(told["recoveries"], expected);
-    assert_eq!(told["answeredBy"]["node"], "node-0");
+    assert_eq!(
+        (&told["answeredBy"]["node"], &told["answeredBy"]["leaseMs"]),
+        (&json!("node-0"), &json!(4321))
+    );
+    assert_eq!((&told["voterTarget"], &told["quorumHealthy"]), (&json!(1), &json!(true)));
+    assert_eq!((&told["openStreams"], &told["pendingTransfers"]), (&json!(3), &json!(0)));
+    assert_eq!(told.get("unformed"), None);
+}
+
+#[tokio::test]
+async fn members_are_listed_by_raft_id_with_what_the_leader_alone_knows() {
+    let f = fixture(Ok(()));
+    let told = f.get("/admin/members").await.json();
+    assert_eq!((&told["voterTarget"], &told["quorumHealthy"]), (&json!(1), &json!(true)));
+    let behind = json!({
+        "raftId": 2, "node": "node-1", "peerAddress": "node-1:4438", "voter": false, "leader": false,
+        "matchedIndex": 30, "caughtUp": false
+    });
+    assert_eq!((&told["members"][0]["raftId"], &told["members"][1]), (&json!(1), &behind));
+    let nodes = f.get("/admin/nodes").await.json()["nodes"].clone();
+    assert_eq!((&nodes[0]["logLag"], &nodes[0]["silentMs"]), (&json!(0), &json!(700)));
+    assert_eq!((&nodes[1]["logLag"], nodes[1].get("silentMs")), (&json!(13), None), "it is not alive");
+    // A follower knows of itself alone, which says nothing.
+    let follows = Local { quorum_healthy: None, silent: BTreeMap::new(), ..local() };
+    let told = members::list(&follows);
+    assert!(told.members.iter().all(|m| m.matched_index.is_none() && m.caught_up.is_none()));
+    let told = super::nodes::list(&state(), &follows);
+    assert!(told.nodes.iter().all(|n| n.log_lag.is_none() && n.silent_ms.is_none()));
 }
 
 #[tokio::test]
@@ -379,14 +441,14 @@ async fn what_the_log_says_reaches_the_caller() {
 #[tokio::test]
 async fn other_paths_and_methods_are_problems_too() {
     let f = fixture(Ok(()));
-    for path in ["/", "/admin", "/admin/", "/admin/nodes/", "/admin/nodes/a/b", "/v1/stream/x", "/metrics/"] {
+    for path in ["/admin", "/admin/", "/admin/nodes/", "/admin/nodes/a/b", "/v1/stream/x", "/metrics/"] {
         f.get(path).await.problem(404, "no-such-path");
     }
     for (method, path, allowed) in [
         ("POST", "/readyz", "GET, HEAD"),
         ("DELETE", "/admin/cluster", "GET, HEAD"),
-        ("GET", "/admin/nodes/node-0", "POST"),
-        ("OPTIONS", "/admin/nodes/node-0", "POST"),
+        ("GET", "/admin/nodes/node-0/fence", "POST"),
+        ("OPTIONS", "/admin/nodes/node-0", "GET, HEAD, POST, DELETE"),
         ("PUT", "/admin/streams/a", "GET, HEAD"),
         ("NONSENSE", "/metrics", "GET, HEAD"),
     ] {
@@ -402,9 +464,13 @@ async fn before_the_log_is_there_only_health_and_metrics_are() {
     f.admin.slot = Slot::default();
     assert_eq!(f.get("/livez").await.status, 200);
     assert_eq!(f.get("/metrics").await.status, 200);
-    for path in ["/admin/cluster", "/admin/nodes", "/admin/streams/a"] {
+    assert_eq!(f.get("/").await.status, 200);
+    for path in
+        ["/admin/cluster", "/admin/members", "/admin/nodes", "/admin/nodes/node-0", "/admin/streams/a"]
+    {
         f.get(path).await.problem(503, "unavailable");
     }
+    f.post("/admin/nodes/node-0/fence", r#"{"epoch": 1}"#).await.problem(503, "unavailable");
     f.post("/admin/nodes/node-0", r#"{"slots": 1}"#).await.problem(503, "unavailable");
 }
 
@@ -412,7 +478,14 @@ async fn before_the_log_is_there_only_health_and_metrics_are() {
 async fn a_token_is_asked_for_everywhere_but_for_health() {
     let f = with_token(fixture(Ok(())), false);
     let bearer = format!("Bearer {TOKEN}");
-    for path in ["/admin/cluster", "/admin/nodes", "/admin/streams/placed", "/metrics"] {
+    for path in [
+        "/admin/cluster",
+        "/admin/members",
+        "/admin/nodes",
+        "/admin/nodes/node-0",
+        "/admin/streams/placed",
+        "/metrics",
+    ] {
         let refused = f.get(path).await;
         assert_eq!(refused.headers[WWW_AUTHENTICATE], "Bearer");
         refused.problem(401, "unauthorized");
@@ -424,6 +497,7 @@ async fn a_token_is_asked_for_everywhere_but_for_health() {
     f.get("/nowhere").await.problem(401, "unauthorized");
     f.ask("DELETE", "/admin/nodes", &[], b"").await.problem(401, "unauthorized");
     f.post("/admin/nodes/node-0", r#"{"slots": 1}"#).await.problem(401, "unauthorized");
+    f.post("/admin/nodes/node-0/fence", r#"{"epoch": 200}"#).await.problem(401, "unauthorized");
     assert!(f.proposed.lock().is_empty());
     assert_eq!(f.get("/livez").await.status, 200);
     assert_eq!(f.get("/readyz").await.status, 200);
@@ -452,6 +526,11 @@ async fn metrics_show_state_and_readiness() {
         "weir_nodes_alive 1",
         "weir_sessions_awaiting_recovery 1",
         "weir_metadata_applied_index 42",
+        "weir_metadata_voter_target 1",
+        "weir_metadata_quorum_lost 0",
+        "weir_node_epoch 200",
+        "weir_session_alive 1",
+        "weir_lease_remaining_seconds 4.321",
     ] {
         assert!(told.body.contains(line), "{line} not in\n{}", told.body);
     }

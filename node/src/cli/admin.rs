@@ -1,4 +1,5 @@
-//! `weir admin`: how the cluster, its nodes and a stream's ownership stand, and a node's weight.
+//! `weir admin`: how the cluster, its nodes and a stream's ownership stand, and a node's weight. What ends nodes is in
+//! `members`.
 //!
 //! Invariant: `--json` is the server's answer as it came; the tables are made from the same types that it is made from.
 
@@ -14,6 +15,7 @@ use super::connect::{self, AdminArgs};
 use super::exit::CLIENT_CODES;
 use super::human::{self, Table};
 use super::info::shown;
+use super::members::{self, Fence, Remove};
 use super::stop::Stop;
 use super::{ExitCode, moves, values};
 use crate::streams::StreamName;
@@ -29,7 +31,11 @@ Examples:
   weir admin drain node-0 --wait
       Its streams go to the others; it takes none until: weir admin drain node-0 --cancel
   weir admin transfer notes node-1 --wait
-  weir admin nodes --admin http://10.0.0.7:9090 --token-file /etc/weir/token";
+  weir admin fence node-2
+      Ends its session, so that others take its streams over at once
+  weir admin nodes --admin http://10.0.0.7:9090 --token-file /etc/weir/token
+
+The admin listener has a page too, which shows all of it live: http://127.0.0.1:9090/";
 
 /// Ask and tell a node's admin listener
 #[derive(Debug, Args)]
@@ -53,6 +59,9 @@ enum What {
     /// All nodes: their epochs, weights and streams
     #[command(after_help = CLIENT_CODES)]
     Nodes,
+    /// The metadata log's members: who votes, who leads, who is behind
+    #[command(after_help = CLIENT_CODES)]
+    Members,
     /// One stream: who has it, and how much of it is in segments
     #[command(after_help = CLIENT_CODES)]
     Stream {
@@ -74,6 +83,8 @@ enum What {
         #[arg(value_name = "N")]
         slots: Slots,
     },
+    Fence(Fence),
+    Remove(Remove),
 }
 
 pub(super) fn run(args: Admin) -> ExitCode {
@@ -81,17 +92,19 @@ pub(super) fn run(args: Admin) -> ExitCode {
         let Admin { what, json, server } = args;
         let client = server.client(tasks)?;
         let answer = match &what {
-            What::Cluster => client.cluster().await,
-            What::Nodes => client.nodes().await,
-            What::Stream { name } => client.stream(name).await,
+            What::Cluster => client.cluster().await.map_err(Stop::about_admin),
+            What::Nodes => client.nodes().await.map_err(Stop::about_admin),
+            What::Members => client.members().await.map_err(Stop::about_admin),
+            What::Stream { name } => client.stream(name).await.map_err(Stop::about_admin),
             What::Slots { node, slots } => {
                 let body = SetNode { slots: *slots, resource_uid: None, resource_generation: None };
-                client.set_node(node.as_str(), &body).await
+                client.set_node(node.as_str(), &body).await.map_err(Stop::about_admin)
             }
             What::Drain(drain) => return said(drain.run(&client).await?, json),
             What::Transfer(transfer) => return said(transfer.run(&client).await?, json),
-        };
-        let answer = answer.map_err(Stop::about_admin)?;
+            What::Fence(fence) => fence.ask(&client).await,
+            What::Remove(remove) => remove.ask(&client).await,
+        }?;
         if json {
             return said((answer, String::new()), json);
         }
@@ -100,6 +113,9 @@ pub(super) fn run(args: Admin) -> ExitCode {
             What::Nodes => nodes(&parsed(&answer)?),
             What::Stream { .. } => stream(&parsed(&answer)?),
             What::Slots { .. } => slots(&parsed(&answer)?),
+            What::Members => members::members(&parsed(&answer)?),
+            What::Fence(fence) => fence.told(&parsed(&answer)?),
+            What::Remove(_) => Remove::told(&parsed(&answer)?),
             What::Drain(_) | What::Transfer(_) => return Ok(()),
         })
     })
@@ -134,17 +150,29 @@ fn cluster(c: &ClusterStatus) -> String {
     rows.extend(c.identity.iter().map(|i| ("identity", i.clone())));
     rows.extend([
         ("nodes", format!("{} of {} alive; configured for {}", c.nodes_alive, c.nodes, c.configured_size)),
-        ("streams", c.streams.to_string()),
+        ("streams", format!("{}, {} open", c.streams, c.open_streams)),
         ("log leader", format!("{leader}, term {}", c.log.term)),
+        ("log voters", format!("{} wanted{}", c.voter_target, quorum(c.quorum_healthy))),
         ("log applied", format!("entry {}, {}", c.log.applied_index, human::date(c.log.time_ms))),
         ("format version", c.format_version.to_string()),
+        ("moving", human::counted(c.pending_transfers, "stream")),
         (
             "recoveries",
             if c.awaiting_recovery == 0 { "none".into() } else { c.awaiting_recovery.to_string() },
         ),
         ("answered by", format!("{}, weir {}", c.answered_by.node, c.answered_by.version)),
     ]);
+    rows.extend(c.unformed.iter().map(|why| ("no writes yet", why.clone())));
     human::list(&rows) + &recoveries(&c.recoveries)
+}
+
+/// Only the leader knows.
+fn quorum(healthy: Option<bool>) -> &'static str {
+    match healthy {
+        Some(true) => ", a majority is heard",
+        Some(false) => ", NO MAJORITY is heard",
+        None => "",
+    }
 }
 
 fn recoveries(all: &[RecoveryStatus]) -> String {
@@ -167,13 +195,14 @@ fn recoveries(all: &[RecoveryStatus]) -> String {
 }
 
 fn nodes(list: &NodeList) -> String {
-    let titles = ["NODE", "STATE", ">SLOTS", ">STREAMS", ">OPEN", ">EPOCH", ">RAFT ID", "URL"];
+    let titles = ["NODE", "STATE", ">SLOTS", ">STREAMS", ">FAIR SHARE", ">OPEN", ">EPOCH", ">RAFT ID", "URL"];
     let row = |n: &NodeStatus| {
         vec![
             n.id.to_string(),
             state(n).to_owned(),
             n.slots.to_string(),
             n.assigned_streams.to_string(),
+            n.fair_share.to_string(),
             n.open_streams.to_string(),
             n.epoch.to_string(),
             n.raft_id.to_string(),

@@ -16,6 +16,7 @@ mod human;
 mod info;
 mod input;
 mod logging;
+mod members;
 mod moves;
 mod output;
 mod progress;

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use weir_api::admin::{SetNode, TransferStream};
+use weir_api::NodeId;
+use weir_api::admin::{FenceNode, SetNode, TransferStream};
 
 use super::failure::Failure;
 use super::send::{Client, Repeat};
@@ -42,6 +43,27 @@ impl AdminClient {
     /// `GET /admin/nodes`.
     pub async fn nodes(&self) -> Result<Bytes, Failure> {
         self.ask(Method::GET, "/admin/nodes".to_owned(), None).await
+    }
+
+    /// `GET /admin/members`.
+    pub async fn members(&self) -> Result<Bytes, Failure> {
+        self.ask(Method::GET, "/admin/members".to_owned(), None).await
+    }
+
+    /// `GET /admin/nodes/{id}`.
+    pub async fn node(&self, id: &NodeId) -> Result<Bytes, Failure> {
+        self.ask(Method::GET, format!("/admin/nodes/{id}"), None).await
+    }
+
+    /// `POST /admin/nodes/{id}/fence`: an epoch that is over stays so.
+    pub async fn fence(&self, id: &NodeId, body: &FenceNode) -> Result<Bytes, Failure> {
+        let text = serde_json::to_vec(body).map_err(|e| Failure::Nonsense(e.to_string()))?;
+        self.ask(Method::POST, format!("/admin/nodes/{id}/fence"), Some(text.into())).await
+    }
+
+    /// `DELETE /admin/nodes/{id}`: removing what is removed changes nothing.
+    pub async fn remove(&self, id: &NodeId) -> Result<Bytes, Failure> {
+        self.ask(Method::DELETE, format!("/admin/nodes/{id}"), None).await
     }
 
     /// `GET /admin/streams/{name}`.

@@ -195,6 +195,52 @@ mod tests {
         assert_eq!(named(read("/s", &["1.1", "1.1"])), NAME);
     }
 
+    /// Two nodes whose views each say that the other has the stream. Nothing that either hears cures it.
+    #[test]
+    fn two_views_that_name_each_other_send_a_request_on_three_times() {
+        use crate::metadata::apply::tests::world::{World, create};
+        use crate::metadata::command::{Answer, Command};
+        use crate::metadata::state::State;
+        use crate::routing::{self, Route};
+
+        // One history up to a point, and then two: the stream is at a in the one, at b in the other.
+        let views = ["b", "a"].map(|owner| {
+            let (mut w, [a, b]) = World::with(["a", "b"]);
+            let by = if owner == "a" { &a } else { &b };
+            w.run(by, create("s")).unwrap();
+            let stream = w.state.names["s"];
+            w.run(by, Command::BeginTransfer { stream, to: by.clone() }).unwrap();
+            assert!(matches!(w.run(by, Command::Open { stream }), Ok(Answer::Opened { .. })));
+            (w.state, [a, b])
+        });
+        for (indexes, what) in
+            [([7, 7], "views of one age"), ([9, 7], "one older"), ([7, 9], "the other older")]
+        {
+            let (mut at, mut hop, mut sent) = (0, Hop::default(), Vec::new());
+            // A node that cannot come to know what the sender knew answers 503: an end, too.
+            while indexes[at] >= hop.index {
+                let (state, sessions): &(State, _) = &views[at];
+                let Route::At(target) = routing::by_name(state, &sessions[at], "s") else {
+                    panic!("a view says that the stream is here")
+                };
+                let Some(next) = hop.onward(indexes[at]) else { break };
+                assert!(next.index >= hop.index && next.hops > hop.hops);
+                assert_ne!(target.session, sessions[at], "sent to itself");
+                sent.push(target.session.node.to_string());
+                (at, hop) = (1 - at, next);
+            }
+            let expected: &[&str] = if indexes[0] == indexes[1] {
+                &["b", "a", "b"]
+            } else if indexes[0] > indexes[1] {
+                &["b"]
+            } else {
+                &["b", "a"]
+            };
+            assert_eq!(sent, expected, "{what}");
+            assert!(sent.len() <= usize::from(MAX_HOPS));
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_sent_is_read(index: u64, hops: u8) {

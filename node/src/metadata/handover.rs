@@ -25,7 +25,7 @@ pub(super) async fn hand_over(metadata: &Metadata, deadline: Duration) -> Result
         return Ok(());
     }
     log.set_yielding(true);
-    fault::point("handover.yielding");
+    fault::point("lead.yielding");
     let told = async {
         loop {
             let Some((id, address)) = log.successors().into_iter().next() else {
@@ -34,7 +34,7 @@ pub(super) async fn hand_over(metadata: &Metadata, deadline: Duration) -> Result
             };
             match forward::elect(peers, &address, CALL).await {
                 Ok(()) => {
-                    fault::point("handover.told");
+                    fault::point("lead.handed");
                     tracing::info!(raft_id = id, address, "handing the metadata log's leadership over");
                 }
                 Err(e) => tracing::warn!(error = %e, "a successor did not take the leadership"),

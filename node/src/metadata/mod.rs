@@ -13,6 +13,7 @@ pub mod command;
 pub mod consistency;
 mod forward;
 mod handover;
+mod health;
 pub mod limits;
 pub mod placement;
 mod proposer;
@@ -47,6 +48,7 @@ use self::requests::Requests;
 use self::state::State;
 use crate::clock::Clock;
 use crate::format::Writing;
+use crate::metrics::{FencedBy, LogMeters};
 use crate::peers::Peers;
 use crate::tasks::Tasks;
 
@@ -214,6 +216,8 @@ struct Shared {
     closing: CancellationToken,
     stopped: CancellationToken,
     leader_wait: Duration,
+    election_timeout: Duration,
+    meters: LogMeters,
     clock: Clock,
     tasks: Tasks,
 }
@@ -259,6 +263,8 @@ impl Metadata {
             closing: closing.clone(),
             stopped: CancellationToken::new(),
             leader_wait: cfg.leader_wait,
+            election_timeout: cfg.election_timeout.1,
+            meters: LogMeters::default(),
             clock: clock.clone(),
             tasks: tasks.clone(),
         });
@@ -353,13 +359,19 @@ impl Metadata {
         {
             return Err(ProposeError::Unavailable(why));
         }
-        self.ask(command, false).await
+        let fences = matches!(command, Command::Fence { .. }).then_some(FencedBy::Admin);
+        let answered = self.ask(command, false).await;
+        self.count(fences, &answered);
+        answered
     }
 
     /// Proposes a command that may enter only here, and only while this node leads in `term`. `Unknown` means that the
     /// leadership was lost over it; it is never tried again. To give up waiting is no harm.
     pub async fn propose_as_leader(&self, command: Command, term: u64) -> Result<Answer, ProposeError> {
-        as_leader::propose(self, command, term).await
+        let fences = matches!(command, Command::Fence { .. }).then_some(FencedBy::Silence);
+        let answered = as_leader::propose(self, command, term).await;
+        self.count(fences, &answered);
+        answered
     }
 
     async fn ask(&self, command: Command, founding: bool) -> Result<Answer, ProposeError> {

@@ -4,8 +4,8 @@
 //! Names carry no unit and no `_total`: both are added from the type, so that they cannot be forgotten.
 
 use super::labels::{
-    AppendOutcome, Committer, Forwarded, LabelValue as _, LiveKind, Operation, PutOutcome, STATUS, StoreCall,
-    StoreFault, VERSION,
+    AppendOutcome, Committer, DrainOutcome, FencedBy, Forwarded, LabelValue as _, LiveKind, Operation,
+    Placement, PutOutcome, RecoveredOf, STATUS, StoreCall, StoreFault, TransferOutcome, VERSION,
 };
 
 /// How a metric moves.
@@ -217,6 +217,18 @@ catalog! {
         METADATA_TERM = Gauge "metadata_term" []
             "Term of the metadata log"
             "How often does leadership change?";
+        METADATA_QUORUM_LOST = Gauge "metadata_quorum_lost" []
+            "1 if this node leads the metadata log and has not heard a majority of its voters within an election time-out"
+            "Is the cluster about to lose its leader?";
+        METADATA_VOTERS = Gauge "metadata_voters" []
+            "Voters of the metadata log, by this node's newest membership"
+            "How many nodes may fail? (Fewer than half of them.)";
+        METADATA_VOTER_TARGET = Gauge "metadata_voter_target" []
+            "Voters that there should be"
+            "Is a lost voter replaced? (For long below it: too few nodes that are caught up.)";
+        METADATA_MEMBER_LAG = Gauge "metadata_member_lag" []
+            "Entries that the member that is furthest behind lacks, of those heard in the last minute; 0 at a node that does not lead"
+            "Does every node keep up with the log?";
         METADATA_LAST_LOG_INDEX = Gauge "metadata_last_log_index" []
             "Index of the last entry in this node's log"
             "How many commands have there been, and does this node's log keep up with the others'?";
@@ -243,6 +255,21 @@ catalog! {
         READY = Gauge "ready" []
             "1 if clients should be sent to this node; /readyz says why not"
             "Does this node serve?";
+        NODE_EPOCH = Gauge "node_epoch" []
+            "This process's node epoch: its wall clock in milliseconds when it started"
+            "When did it start, and is it the process that the log means?";
+        SESSION_ALIVE = Gauge "session_alive" []
+            "1 while this process's session is alive by the log"
+            "Was this node fenced or replaced?";
+        LEASE_REMAINING = Gauge "lease_remaining" Seconds []
+            "For how long this node may still answer for the present; renewed several times within --lease"
+            "Does the leader hear this node? (At 0 reads of the newest state are refused.)";
+        PLACEMENTS = Counter "placements" [Placement::LABEL]
+            "Commands of this node that may place a stream, by what became of them"
+            "Where do new streams go, and does some node take them?";
+        FENCED_SESSIONS = Counter "fenced_sessions" [FencedBy::LABEL]
+            "Sessions of nodes that were fenced at this node's word"
+            "Do nodes hang or get cut off?";
         NODES = Gauge "nodes" []
             "Nodes registered, by the log"
             "How large is the cluster?";
@@ -264,9 +291,34 @@ catalog! {
         RECOVERY = Histogram "recovery" Seconds []
             "Time of a successful recovery: sealing, moving the records, waiting for the lease to run out"
             "For how long were streams out of reach?";
+        TAKEOVER = Histogram "takeover" Seconds [RecoveredOf::LABEL]
+            "Time from when a session ended in the log to when it was recovered here, by the log's time. (A silent node is \
+             noticed after --node-timeout, which comes before.)"
+            "For how long had open streams nobody, after a node was lost or restarted?";
         RECOVERY_RETRIES = Counter "recovery_retries" []
             "Recoveries that were cut short and have to be tried again"
             "Does something stand in a recovery's way?";
+        TRANSFERS_PENDING = Gauge "transfers_pending" []
+            "Streams on their way from one node to another, by the log"
+            "Is something moving, or stuck?";
+        TRANSFERS = Counter "transfers" [TransferOutcome::LABEL]
+            "Transfers of this node's streams to others, by how they ended"
+            "Do transfers succeed?";
+        TRANSFER = Histogram "transfer" Seconds []
+            "Time of a transfer at its source, from when it saw the order to when it had let go or resumed"
+            "For how long is a stream that moves out of reach?";
+        DRAINING = Gauge "draining" []
+            "1 while this node is told to give its streams away"
+            "Why does it take no new streams?";
+        DRAINS = Counter "drains" [DrainOutcome::LABEL]
+            "Drains of this node, by how they ended"
+            "Do drains come to an end?";
+        DRAIN = Histogram "drain" Seconds []
+            "Time of a drain of this node"
+            "How long does it take to empty a node?";
+        DRAINED_STREAMS = Counter "drained_streams" []
+            "Streams that this node gave away in drains"
+            "How many streams does a drain move in a second?";
         BUILD = Info "build" [VERSION]
             "The program"
             "What runs where, and since which deployment?";

@@ -129,6 +129,65 @@ label! {
 }
 
 label! {
+    /// What became of a command that places a stream.
+    Placement, "outcome", "What became of a command that may place a stream: `created` with a new stream; `opened` here; \
+    `elsewhere`: it is another node's now, or was; `no-node`: none takes new streams" {
+        /// A new stream was placed.
+        Created = "created",
+        /// The proposer has it open.
+        Opened = "opened",
+        /// Another node has it.
+        Elsewhere = "elsewhere",
+        /// Nobody takes it.
+        NoNode = "no-node",
+    }
+}
+
+label! {
+    /// Why a session was fenced.
+    FencedBy, "by", "Who said so: this node as the leader, because of silence, or somebody by its admin API" {
+        /// The leader.
+        Silence = "silence",
+        /// A person or the operator.
+        Admin = "admin",
+    }
+}
+
+label! {
+    /// Whose streams a recovery brought back.
+    RecoveredOf, "of", "Whose session was recovered: an earlier one of this node, or another node's" {
+        /// This node's own.
+        Own = "own",
+        /// Another's.
+        Other = "other",
+    }
+}
+
+label! {
+    /// How a transfer ended at its source.
+    TransferOutcome, "outcome", "How a transfer ended at its source: the stream was let go for its target, or the transfer \
+    was called off and the source keeps it" {
+        /// The target may open it.
+        HandedOver = "handed-over",
+        /// Called off.
+        Aborted = "aborted",
+    }
+}
+
+label! {
+    /// How a drain of this node ended.
+    DrainOutcome, "outcome", "How a drain of this node ended: nothing was left, it was cancelled, or it gave up because \
+    nothing could be committed" {
+        /// Nothing is left.
+        Drained = "drained",
+        /// Somebody cancelled it.
+        Cancelled = "cancelled",
+        /// Nothing could be committed.
+        GaveUp = "gave-up",
+    }
+}
+
+label! {
     /// Who made a segment.
     Committer, "by", "What a segment was made from: this node's own WAL, or that of a session it recovers" {
         /// The owner.

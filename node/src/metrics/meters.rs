@@ -6,10 +6,12 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::histogram::{Histogram, LATENCY, RECORDS, RECOVERY};
 use super::labels::{
-    AppendOutcome, Forwarded, LabelValue, LiveKind, Operation, PutOutcome, StoreCall, StoreFault,
+    AppendOutcome, DrainOutcome, FencedBy, Forwarded, LabelValue, LiveKind, Operation, Placement, PutOutcome,
+    RecoveredOf, StoreCall, StoreFault, TransferOutcome,
 };
 
 /// A number that only grows, or a gauge that is moved up and down by the same amounts.
@@ -166,6 +168,8 @@ pub struct StreamMeters {
     pub forks: Count,
     /// Streams that this node ended because their time was over.
     pub expired: Count,
+    /// Transfers and drains.
+    pub moves: MoveMeters,
 }
 
 impl StreamMeters {
@@ -194,6 +198,8 @@ impl Drop for AppendMeter<'_> {
 pub struct RecoveryMeters {
     /// From the seal to the session's end in the log.
     pub seconds: Histogram,
+    /// From the session's end in the log to the end of its recovery, by the log's time.
+    pub takeover_seconds: By<RecoveredOf, Histogram>,
     /// Tries that have to be repeated.
     pub retries: Count,
     /// Segments made from the WALs of others.
@@ -204,10 +210,64 @@ impl Default for RecoveryMeters {
     fn default() -> Self {
         Self {
             seconds: Histogram::new(RECOVERY),
+            takeover_seconds: By::new(|| Histogram::new(RECOVERY)),
             retries: Count::default(),
             segments: SegmentMeters::default(),
         }
     }
+}
+
+/// Of streams that leave this node while it lives.
+#[derive(Debug)]
+pub struct MoveMeters {
+    /// Transfers by how they ended, at the source.
+    pub transfers: By<TransferOutcome, Count>,
+    /// From when the source saw a transfer to its end there.
+    pub transfer_seconds: Histogram,
+    /// Drains of this node by how they ended.
+    pub drains: By<DrainOutcome, Count>,
+    /// From the beginning of a drain to its end.
+    pub drain_seconds: Histogram,
+    /// Streams that drains gave away.
+    pub drained_streams: Count,
+}
+
+impl Default for MoveMeters {
+    fn default() -> Self {
+        Self {
+            transfers: By::default(),
+            transfer_seconds: Histogram::new(RECOVERY),
+            drains: By::default(),
+            drain_seconds: Histogram::new(RECOVERY),
+            drained_streams: Count::default(),
+        }
+    }
+}
+
+impl MoveMeters {
+    /// Counts the end of a drain.
+    pub fn drained(&self, outcome: DrainOutcome, took: Duration) {
+        self.drains.at(outcome).inc();
+        self.drain_seconds.time(took);
+    }
+
+    /// Counts transfers that came to an end together.
+    pub fn transferred(&self, handed_over: usize, aborted: usize, took: Duration) {
+        for (outcome, n) in [(TransferOutcome::HandedOver, handed_over), (TransferOutcome::Aborted, aborted)]
+        {
+            self.transfers.at(outcome).add(n as u64);
+            (0..n).for_each(|_| self.transfer_seconds.time(took));
+        }
+    }
+}
+
+/// Of commands that this node proposed.
+#[derive(Debug, Default)]
+pub struct LogMeters {
+    /// Commands that may place a stream.
+    pub placements: By<Placement, Count>,
+    /// Fences that were decided.
+    pub fences: By<FencedBy, Count>,
 }
 
 /// Of a bucket.

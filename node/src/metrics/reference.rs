@@ -46,6 +46,13 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
         "`denied` needs a person: credentials, policy, configuration. The rest passes when the bucket is back.",
     ),
     (
+        "How long are streams without an owner when a node is lost?",
+        "histogram_quantile(0.99, sum by (le, of) (rate(weir_takeover_seconds_bucket[1h])))",
+        "From the session's end to the end of its recovery. A lost node's (`other`) comes on top of `--node-timeout`; a \
+         node that comes back recovers itself (`own`). Long ones are mostly long WALs: see \
+         `weir_wal_backlog_objects`, or a store that is slow.",
+    ),
+    (
         "How many records share one put?",
         "sum(rate(weir_wal_object_records_sum[5m])) / sum(rate(weir_wal_object_records_count[5m]))",
         "More under load is good: puts cost time, and in a bucket money. Near 1 under load: the store answers faster than \
@@ -170,6 +177,6 @@ mod tests {
             named += 1;
         }
         assert!(named > known.len() / 2, "{named}");
-        assert_eq!(EXAMPLES.len(), 5);
+        assert_eq!(EXAMPLES.len(), 6);
     }
 }

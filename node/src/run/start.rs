@@ -174,7 +174,8 @@ async fn take_part(common: &Common, metadata: &Metadata) -> Result<Result<(), Le
 /// This process's registered session, kept alive.
 pub(super) struct Life {
     pub(super) session: SessionId,
-    lease: Lease,
+    pub(super) lease: Lease,
+    pub(super) heartbeats: Heartbeats,
     progress: Progress,
     pub(super) leaving: CancellationToken,
 }
@@ -221,14 +222,14 @@ impl Life {
         keeper.heartbeat(config.lease).await;
         tasks.spawn_vital("session", keeper.run());
         let duties = Duties {
-            heartbeats,
+            heartbeats: heartbeats.clone(),
             metadata: metadata.clone(),
             clock: clock.clone(),
             tasks: tasks.clone(),
             node_timeout: config.node_timeout,
         };
         tasks.spawn_vital("leader-duties", duties.run());
-        Ok(Self { session, lease, progress, leaving })
+        Ok(Self { session, lease, heartbeats, progress, leaving })
     }
 }
 

@@ -87,6 +87,13 @@ impl Heartbeats {
         &self.book
     }
 
+    /// For how long each of these sessions has been silent, if this node leads and has looked.
+    pub fn silent(&self, sessions: &[SessionId]) -> Vec<Option<Duration>> {
+        let now = *self.metadata.leadership().borrow();
+        let book = self.book.lock();
+        sessions.iter().map(|s| book.silence.of(now.term, s).filter(|_| now.me)).collect()
+    }
+
     /// One heartbeat, tried until a leader has answered it or `within` is over. When the answered one was sent.
     pub(super) async fn send(
         &self,

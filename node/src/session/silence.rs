@@ -56,6 +56,15 @@ impl Silence {
         true
     }
 
+    /// For how long a session has been counted silent in this term, if it has been looked at.
+    pub(super) fn of(&self, term: u64, session: &SessionId) -> Option<Duration> {
+        if term != self.term {
+            return None;
+        }
+        let heard = self.heard.contains(session) && !self.condemned.contains(session);
+        if heard { Some(Duration::ZERO) } else { self.silent.get(session).copied() }
+    }
+
     /// Leadership of this term was just confirmed, at `now` on a clock that counts suspension. Gives the sessions to
     /// fence; they stay condemned until they are gone from `live` or the term is over.
     pub(super) fn look(&mut self, term: u64, now: Duration, live: BTreeSet<SessionId>) -> Vec<SessionId> {
@@ -165,6 +174,10 @@ mod tests {
                 leader.silence.hear(1, &session("b"));
                 assert_eq!(leader.look_after(1), [], "{what}");
             }
+            let silent = |name| leader.silence.of(1, &session(name));
+            assert_eq!(silent("a"), Some(Duration::from_secs(7)), "{what}");
+            assert_eq!(silent("b"), Some(Duration::ZERO), "{what}");
+            assert_eq!((silent("c"), leader.silence.of(2, &session("a"))), (None, None));
             leader.silence.hear(leader.term, &session("b"));
             happens(&mut leader);
             assert_eq!(leader.looks_until_fenced(), looks, "{what}");

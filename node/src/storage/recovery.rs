@@ -27,7 +27,7 @@ use crate::fault;
 use crate::metadata::command::{Command, CommitOrigin, NewSegment, Refusal};
 use crate::metadata::state::Ownership;
 use crate::metadata::{Metadata, ProposeError};
-use crate::metrics::RecoveryMeters;
+use crate::metrics::{RecoveredOf, RecoveryMeters};
 use crate::mutant::{self, Mutant};
 use crate::readiness::Readiness;
 use crate::tasks::Tasks;
@@ -81,6 +81,7 @@ struct Claimed {
     number: u64,
     wal_start: u64,
     lease_over: bool,
+    ended_at_ms: u64,
 }
 
 /// Why a recovery stopped.
@@ -199,6 +200,7 @@ impl Recovery {
                 number: claim.number,
                 wal_start: session.wal_start,
                 lease_over: session.ended.as_ref().is_some_and(|e| e.lease_over),
+                ended_at_ms: session.ended.as_ref().map_or(state.time_ms, |e| e.at_ms),
             })
         })
     }
@@ -254,6 +256,9 @@ impl Recovery {
         self.skips.forget(&claimed.ended);
         let took = began.elapsed();
         self.meters.seconds.time(took);
+        let of = if claimed.ended.node == self.session.node { RecoveredOf::Own } else { RecoveredOf::Other };
+        let without_owner = self.metadata.read(|state| state.time_ms.saturating_sub(claimed.ended_at_ms));
+        self.meters.takeover_seconds.at(of).time(Duration::from_millis(without_owner));
         fault::point("recovery.recovered");
         tracing::info!(session = %claimed.ended, objects = end.saturating_sub(claimed.wal_start), frames, ?took, "recovered");
         if let Err(e) = self.wal_store.trim(&claimed.ended, end).await {

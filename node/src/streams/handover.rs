@@ -20,6 +20,7 @@ use crate::metadata::command::{Answer, Command};
 use crate::metadata::placement;
 use crate::metadata::query::Disposition;
 use crate::metadata::state::{Ownership, State};
+use crate::metrics::DrainOutcome;
 
 /// Streams that are stopped at a time.
 const BATCH: usize = 2_500;
@@ -51,6 +52,16 @@ enum Drained {
     Off,
     /// So it says.
     Stuck(String),
+}
+
+impl Drained {
+    fn outcome(&self) -> DrainOutcome {
+        match self {
+            Self::Empty => DrainOutcome::Drained,
+            Self::Off => DrainOutcome::Cancelled,
+            Self::Stuck(_) => DrainOutcome::GaveUp,
+        }
+    }
 }
 
 /// What the view says of this session.
@@ -106,7 +117,10 @@ async fn follow_drains(inner: &Arc<Inner>) {
         applied.borrow_and_update();
         if inner.metadata.read(|state| todo(inner, state).drain) {
             tracing::info!("draining: every stream of this node goes to another");
-            match inner.give_everything_away().await {
+            let began = inner.clock.monotonic();
+            let drained = inner.give_everything_away().await;
+            inner.meters.moves.drained(drained.outcome(), began.elapsed());
+            match drained {
                 Drained::Empty => tracing::info!("drained"),
                 Drained::Off => tracing::info!("the drain was cancelled"),
                 Drained::Stuck(why) => {
@@ -184,7 +198,14 @@ impl Inner {
             }
         }
         let wanted = |state: &State, id| state.transfer(id).is_some_and(|t| t.source == self.number);
-        self.let_go(open, Way::Release, wanted).await;
+        let (ids, began) = (open.iter().map(|s| s.id).collect::<Vec<_>>(), self.clock.monotonic());
+        let gone = self.let_go(open, Way::Release, wanted).await;
+        let kept = |state: &State, id| {
+            let mine = matches!(state.disposition(id), Some(Disposition::OpenAt(at, _)) if at == self.number);
+            mine && !wanted(state, id)
+        };
+        let aborted = self.metadata.read(|state| ids.iter().filter(|id| kept(state, **id)).count());
+        self.meters.moves.transferred(gone, aborted, began.elapsed());
     }
 
     /// Stops the streams, brings all they accepted into segments, and lets go of them; answers how many went. Those that
@@ -314,6 +335,7 @@ impl Inner {
             if gone == 0 || all {
                 gone += self.give_back_the_rest().await;
             }
+            self.meters.moves.drained_streams.add(gone as u64);
             if gone == 0 {
                 tokio::time::sleep(PAUSE).await;
             }

@@ -11,7 +11,8 @@ use crate::crd::StreamCluster;
 const TRIES: usize = 3;
 
 /// Refusals that only mean that something else comes first, or that it is done.
-const WAITS: &[&str] = &["last-node", "awaiting-recovery", "node-alive", "other-epoch", "older-generation", "unavailable"];
+const WAITS: &[&str] =
+    &["last-node", "awaiting-recovery", "node-alive", "other-epoch", "older-generation", "unavailable"];
 
 /// Whether it was said; false: there is no such node any more.
 pub(super) async fn act(

@@ -61,11 +61,8 @@ pub const CONFIG_KEYS: &[&str] = &[
 pub(crate) fn config_rule() -> Rule {
     let quoted: Vec<String> = CONFIG_KEYS.iter().map(|k| format!("'{k}'")).collect();
     Rule::new(format!("self.all(k, k in [{}])", quoted.join(", "))).message(
-        format!(
-            "config takes settings of 'weir serve' that no other field sets: {}",
-            CONFIG_KEYS.join(", ")
-        )
-        .as_str(),
+        format!("config takes settings of 'weir serve' that no other field sets: {}", CONFIG_KEYS.join(", "))
+            .as_str(),
     )
 }
 

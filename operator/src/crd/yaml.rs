@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn objects_lists_and_texts_are_laid_out() {
-        let value = json!({"a": {"b": [1, {"c": "x y", "d": []}, [true]], "e": {}}, "f": "no", "g": "a: b\n"});
+        let value =
+            json!({"a": {"b": [1, {"c": "x y", "d": []}, [true]], "e": {}}, "f": "no", "g": "a: b\n"});
         let expected = "a:\n  b:\n    - 1\n    - c: \"x y\"\n      d: []\n    - - true\n  e: {}\nf: \"no\"\ng: \"a: b\\n\"\n";
         assert_eq!(document(&value), expected);
     }

@@ -34,7 +34,12 @@ struct Answer {
     cluster: Result<ClusterStatus, AdminError>,
 }
 
-pub(super) async fn ask(admin: &Admin, cluster: &StreamCluster, pods: &[PodView], token: Option<&str>) -> Asked {
+pub(super) async fn ask(
+    admin: &Admin,
+    cluster: &StreamCluster,
+    pods: &[PodView],
+    token: Option<&str>,
+) -> Asked {
     let Some(token) = token else { return Asked::default() };
     let targets = pods.iter().filter(|p| p.running).filter_map(|p| {
         let node = names::node_id(&cluster.name_any(), p.ordinal)?;
@@ -58,7 +63,8 @@ pub(super) async fn ask(admin: &Admin, cluster: &StreamCluster, pods: &[PodView]
                 shown.push((status, target.clone()));
             }
             Ok(status) => {
-                probe.error = Some(format!("it is of the cluster of {:?}", status.identity.unwrap_or_default()));
+                probe.error =
+                    Some(format!("it is of the cluster of {:?}", status.identity.unwrap_or_default()));
             }
             Err(e) => probe.error = probe.error.or(Some(e.to_string())),
         }

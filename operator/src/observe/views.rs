@@ -70,9 +70,7 @@ pub(super) fn pod(cluster: &StreamCluster, pod: &Pod) -> Option<PodView> {
             .as_ref()
             .map_or_else(|| created(pod), ms),
         running: state.running.is_some(),
-        waiting: state
-            .waiting
-            .map(|w| (w.reason.unwrap_or_default(), w.message.unwrap_or_default())),
+        waiting: state.waiting.map(|w| (w.reason.unwrap_or_default(), w.message.unwrap_or_default())),
         ended: ended.map(|t| (t.exit_code, t.message.or(t.reason).unwrap_or_default())),
         claim: claim.map(|c| c.claim_name.clone()).unwrap_or_default(),
         name,
@@ -122,7 +120,9 @@ pub(super) fn host(host: &KubeNode) -> HostView {
 pub(super) fn tokens(name: &str, secret: Option<&Secret>) -> (Tokens, Option<String>) {
     let Some(secret) = secret else { return (Tokens::Absent, None) };
     let unusable = |why: &str| {
-        let text = format!("Secret {name}: {why}: it needs a key 'tokens' with one or two lines of 16 to 512 characters");
+        let text = format!(
+            "Secret {name}: {why}: it needs a key 'tokens' with one or two lines of 16 to 512 characters"
+        );
         (Tokens::Unusable(text), None)
     };
     let data = secret.data.as_ref().and_then(|d| d.get("tokens"));
@@ -142,7 +142,9 @@ pub(super) fn tokens(name: &str, secret: Option<&Secret>) -> (Tokens, Option<Str
 pub(super) fn credentials(wanted: &Credentials, secret: Option<&Secret>) -> CredentialsView {
     let name = &wanted.secret_name;
     let Some(secret) = secret else {
-        return CredentialsView::Missing(format!("Secret {name} (objectStore.credentials.secretName) does not exist"));
+        return CredentialsView::Missing(format!(
+            "Secret {name} (objectStore.credentials.secretName) does not exist"
+        ));
     };
     let empty = std::collections::BTreeMap::new();
     let data = secret.data.as_ref().unwrap_or(&empty);

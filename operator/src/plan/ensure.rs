@@ -87,8 +87,11 @@ pub(crate) fn taken(facts: &Facts<'_>) -> Vec<String> {
         .into_iter()
         .map(|(kind, body)| (kind, body["metadata"]["name"].as_str().unwrap_or_default().to_owned()))
         .collect();
-    let foreign = facts.observed.objects.iter().filter(|o| !o.ours && wanted.contains(&(o.kind, o.name.clone())));
-    foreign.map(|o| format!("{:?} {}/{}", o.kind, facts.cluster.namespace().unwrap_or_default(), o.name)).collect()
+    let foreign =
+        facts.observed.objects.iter().filter(|o| !o.ours && wanted.contains(&(o.kind, o.name.clone())));
+    foreign
+        .map(|o| format!("{:?} {}/{}", o.kind, facts.cluster.namespace().unwrap_or_default(), o.name))
+        .collect()
 }
 
 #[cfg(test)]

@@ -117,10 +117,14 @@ pub(crate) fn may_replace_data(facts: &Facts<'_>, node: &Node<'_>) -> Result<(),
         return Ok(());
     }
     if facts.quorum() != Some(true) {
-        return Err("its volume is gone, and a new one waits for a healthy majority of the metadata log".to_owned());
+        return Err(
+            "its volume is gone, and a new one waits for a healthy majority of the metadata log".to_owned()
+        );
     }
     match facts.replacement_beside(node.ordinal) {
-        Some(other) => Err(format!("its volume is gone, and a new one waits until {} is back with its own", other.id)),
+        Some(other) => {
+            Err(format!("its volume is gone, and a new one waits until {} is back with its own", other.id))
+        }
         None => Ok(()),
     }
 }
@@ -194,10 +198,11 @@ fn create_pod(facts: &Facts<'_>, node: &Node<'_>) -> Option<Action> {
     };
     let mut annotations = live_annotations(facts, node);
     annotations.insert(names::CLUSTER_SIZE.to_owned(), facts.cluster.spec.replicas.to_string());
-    annotations
-        .insert(names::TEMPLATE.to_owned(), pod::template(facts.cluster, node.ordinal, &facts.image));
+    annotations.insert(names::TEMPLATE.to_owned(), pod::template(facts.cluster, node.ordinal, &facts.image));
     match &facts.observed.credentials {
-        CredentialsView::Found(digest) => drop(annotations.insert(names::CREDENTIALS.to_owned(), digest.clone())),
+        CredentialsView::Found(digest) => {
+            drop(annotations.insert(names::CREDENTIALS.to_owned(), digest.clone()))
+        }
         // The pod would only wait for its Secret; it is made when that is there.
         CredentialsView::Missing(_) => return None,
         CredentialsView::NotNeeded => {}

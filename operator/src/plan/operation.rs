@@ -96,6 +96,9 @@ fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
         return Some(Operation::wait(kind, node, step));
     }
     if let Some(log) = node.log.filter(|l| l.alive && node.is_registered()) {
+        if let Some(other) = facts.draining_beside(node.ordinal).or_else(|| facts.in_transit_beside(node.ordinal)) {
+            return Some(Operation::wait(kind, node, format!("{why}; {} is being disturbed", other.id)));
+        }
         let action = Action::EndSession { node: node.id.clone(), epoch: log.epoch, why: why.clone() };
         return Some(Operation::act(kind, node, format!("{why}; ending its session"), action));
     }
@@ -155,6 +158,9 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
         return Some(Operation::hold(kind, node, wait));
     }
     if !log.draining {
+        if let Some(other) = facts.draining_beside(node.ordinal) {
+            return Some(Operation { drains: false, ..Operation::wait(kind, node, format!("{}: it drains", other.id)) });
+        }
         if let Some(other) = facts.in_transit_beside(node.ordinal) {
             return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
         }
@@ -166,6 +172,9 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
         Some(drain) if log.draining && drain.remaining_streams == 0 => {
             if let Some(other) = facts.in_transit_beside(node.ordinal) {
                 return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
+            }
+            if facts.sole_voter(node) {
+                return Some(Operation::wait(kind, node, "its vote, the only one, is given to another"));
             }
             let why = "drained, and not wanted any more".to_owned();
             Some(Operation::act(kind, node, "stopping its pod", delete_pod(node, false, why)?))
@@ -203,6 +212,13 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             && !(outage && lasts && facts.quorum() != Some(true))
         {
             return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
+        }
+        // The newest template is tried on one node; where that does not come up, it does not help.
+        let fails = |n: &&Node<'_>| n.ordinal != node.ordinal && !n.outdated && n.health != Health::Ready;
+        if facts.quorum() == Some(true)
+            && let Some(other) = facts.wanted().find(fails)
+        {
+            return Some(Operation::hold(kind, node, format!("{why}; waiting for {}: {}", other.id, other.trouble())));
         }
         if let Some(other) = facts.wanted().find(|n| n.ordinal != node.ordinal && is_coming(facts, n)) {
             return Some(Operation::wait(kind, node, format!("{why}; {}: {}", other.id, other.trouble())));
@@ -274,6 +290,9 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
     let now: u64 = facts.observed.now_ms.try_into().unwrap_or(0);
     let late = now.saturating_sub(since) >= u64::from(facts.cluster.spec.update.drain_timeout_seconds) * 1000;
     match drain.remaining_streams {
+        0 if facts.sole_voter(node) && !late => {
+            Some(Operation::wait(kind, node, "its vote, the only one, is given to another"))
+        }
         0 => Some(Operation::act(kind, node, "restarting", delete_pod(node, false, format!("{why}; drained"))?)),
         n if late => {
             let why = format!("{why}; {n} streams are left after update.drainTimeoutSeconds");
@@ -312,8 +331,8 @@ fn drain(facts: &Facts<'_>) -> Option<Operation> {
         // An emptied host is an offer, not an order.
         return node.drain_wanted.then(|| Operation::hold(kind, node, "no other node could take its streams"));
     }
-    if let Some(other) = facts.in_transit_beside(node.ordinal) {
-        return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
+    if let Some(other) = facts.unsettled_beside(node.ordinal) {
+        return Some(Operation::hold(kind, node, format!("waiting for {other}")));
     }
     let action = Action::Drain { node: node.id.clone(), why: why.to_owned() };
     Some(Operation::act(kind, node, "draining", action))

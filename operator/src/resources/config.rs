@@ -33,7 +33,8 @@ pub fn domain(cluster: &StreamCluster) -> String {
 /// Settings that all nodes share.
 pub fn settings(cluster: &StreamCluster) -> BTreeMap<String, String> {
     let spec = &cluster.spec;
-    let ObjectStore { bucket, prefix, endpoint, region, credentials: _, adopt_cluster_uid } = &spec.object_store;
+    let ObjectStore { bucket, prefix, endpoint, region, credentials: _, adopt_cluster_uid } =
+        &spec.object_store;
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     for (key, value) in &spec.config {
         all.insert(format!("WEIR_{}", key.to_ascii_uppercase().replace('-', "_")), value.clone());
@@ -107,7 +108,8 @@ pub fn config_map(cluster: &StreamCluster) -> Value {
 
 /// Where clients reach a node.
 pub fn advertised_url(cluster: &StreamCluster, ordinal: u32) -> String {
-    let own = cluster.spec.nodes.iter().find(|n| n.ordinal == ordinal).and_then(|n| n.advertised_url.as_ref());
+    let own =
+        cluster.spec.nodes.iter().find(|n| n.ordinal == ordinal).and_then(|n| n.advertised_url.as_ref());
     if let Some(url) = own {
         return url.clone();
     }

@@ -18,10 +18,7 @@ pub fn budget(cluster: &StreamCluster) -> Value {
         metadata: metadata(cluster, name),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),
-            selector: Some(LabelSelector {
-                match_labels: Some(labels.into()),
-                ..LabelSelector::default()
-            }),
+            selector: Some(LabelSelector { match_labels: Some(labels.into()), ..LabelSelector::default() }),
             // An unready pod may hold the vote that the others need.
             unhealthy_pod_eviction_policy: Some("IfHealthyBudget".to_owned()),
             ..PodDisruptionBudgetSpec::default()

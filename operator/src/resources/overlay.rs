@@ -50,8 +50,8 @@ fn check_metadata(meta: &serde_json::Map<String, Value>) -> Result<(), Unbuildab
             return Err(refuse(&format!("metadata.{key}")));
         }
         for name in part.as_object().into_iter().flat_map(|m| m.keys()) {
-            let ours = name.starts_with("weir.dev/")
-                || (key == "labels" && name.starts_with("app.kubernetes.io/"));
+            let ours =
+                name.starts_with("weir.dev/") || (key == "labels" && name.starts_with("app.kubernetes.io/"));
             if ours {
                 return Err(refuse(&format!("metadata.{key}[{name:?}]")));
             }
@@ -102,7 +102,9 @@ fn merge(base: &mut Value, over: &Value) {
                 }
             }
         }
-        (Value::Array(base), Value::Array(over)) if !over.is_empty() && over.iter().all(|v| name_of(v).is_some()) => {
+        (Value::Array(base), Value::Array(over))
+            if !over.is_empty() && over.iter().all(|v| name_of(v).is_some()) =>
+        {
             for value in over {
                 match base.iter_mut().find(|b| name_of(b) == name_of(value)) {
                     Some(found) => merge(found, value),
@@ -155,8 +157,14 @@ mod tests {
             (json!({"spec": {"hostname": "x"}}), "spec.hostname"),
             (json!({"spec": {"restartPolicy": "Never"}}), "spec.restartPolicy"),
             (json!({"spec": {"containers": [{"image": "x"}]}}), "needs a name"),
-            (json!({"spec": {"containers": [{"name": "weir", "args": ["x"]}]}}), "containers[name=weir].args"),
-            (json!({"spec": {"containers": [{"name": "weir", "image": "x"}]}}), "containers[name=weir].image"),
+            (
+                json!({"spec": {"containers": [{"name": "weir", "args": ["x"]}]}}),
+                "containers[name=weir].args",
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "weir", "image": "x"}]}}),
+                "containers[name=weir].image",
+            ),
             (json!({"spec": {"containers": [{"name": "weir", "env": [{"name": "WEIR_X"}]}]}}), "env[WEIR_X]"),
         ] {
             let why = laid(overlay).unwrap_err();

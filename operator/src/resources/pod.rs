@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapEnvSource, Container, ContainerPort, EnvFromSource, EnvVar,
     EnvVarSource, ExecAction, HTTPGetAction, Lifecycle, LifecycleHandler, LocalObjectReference,
     ObjectFieldSelector, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecretKeySelector, SecretVolumeSource, SecurityContext, SleepAction,
-    Toleration, TopologySpreadConstraint, Volume, VolumeMount,
+    ResourceRequirements, SeccompProfile, SecretKeySelector, SecretVolumeSource, SecurityContext,
+    SleepAction, Toleration, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -100,8 +100,12 @@ fn spec(cluster: &StreamCluster, name: String, input: &PodInput<'_>) -> Result<P
         None => default_security(),
     };
     let account = template.service_account.as_ref().map_or_else(|| cluster_name.clone(), |a| a.name.clone());
-    let pull: Vec<_> =
-        cluster.spec.image_pull_secrets.iter().map(|s| LocalObjectReference { name: s.name.clone() }).collect();
+    let pull: Vec<_> = cluster
+        .spec
+        .image_pull_secrets
+        .iter()
+        .map(|s| LocalObjectReference { name: s.name.clone() })
+        .collect();
     Ok(PodSpec {
         hostname: Some(name),
         subdomain: Some(names::headless(&cluster_name)),
@@ -132,7 +136,10 @@ fn default_security() -> PodSecurityContext {
         fs_group: Some(USER),
         // A volume of many files is not walked at each start.
         fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-        seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            ..SeccompProfile::default()
+        }),
         ..PodSecurityContext::default()
     }
 }
@@ -234,7 +241,8 @@ fn probe(path: &str, period: i32, failures: i32) -> Probe {
 }
 
 fn environment(cluster: &StreamCluster, ordinal: u32) -> Result<Vec<EnvVar>, Unbuildable> {
-    let plain = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
+    let plain =
+        |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value: None,

@@ -58,7 +58,8 @@ fn structural(schema: &Value, value: &Value, path: &str, errors: &mut Vec<String
             say(format!("must have at most {} items", schema["maxItems"]));
         }
         if let Some(keys) = schema["x-kubernetes-list-map-keys"].as_array() {
-            let key = |item: &Value| keys.iter().map(|k| item[k.as_str().unwrap()].to_string()).collect::<Vec<_>>();
+            let key =
+                |item: &Value| keys.iter().map(|k| item[k.as_str().unwrap()].to_string()).collect::<Vec<_>>();
             for (i, item) in items.iter().enumerate() {
                 if items[..i].iter().any(|other| key(other) == key(item)) {
                     say(format!("Duplicate value: {}", key(item).join(", ")));
@@ -129,7 +130,11 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
         ("/spec/nodes", json!([{"ordinal": 100}]), "less than or equal to 99"),
         ("/spec/nodes", json!([{"ordinal": 1, "slots": 2_000_000}]), "less than or equal to 1000000"),
         ("/spec/nodes", json!([{"ordinal": 1, "advertisedUrl": "weir-1:80"}]), "http(s)://HOST[:PORT]"),
-        ("/spec/nodes", json!([{"ordinal": 1, "advertisedUrl": "http://{node}"}]), "without path and placeholders"),
+        (
+            "/spec/nodes",
+            json!([{"ordinal": 1, "advertisedUrl": "http://{node}"}]),
+            "without path and placeholders",
+        ),
         ("/spec/image", json!("weir latest"), "without spaces"),
         ("/spec/imagePullPolicy", json!("Sometimes"), "\"Always\", \"IfNotPresent\", \"Never\""),
         ("/spec/objectStore", Value::Null, "objectStore: Required value"),
@@ -156,13 +161,21 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
         ("/spec/routing", json!({"advertisedUrl": "http://all.example"}), "must hold {node} or {ordinal}"),
         ("/spec/routing", json!({"advertisedUrl": "http://{node}.{zone}"}), "no other placeholders"),
         ("/spec/routing", json!({"advertisedUrl": "{node}:80"}), "http(s)://HOST[:PORT]"),
-        ("/spec/routing", json!({"mode": "forward", "advertisedUrl": "https://{node}"}), "begins with http://"),
+        (
+            "/spec/routing",
+            json!({"mode": "forward", "advertisedUrl": "https://{node}"}),
+            "begins with http://",
+        ),
         ("/spec/routing", json!({"publicUrl": "streams.example"}), "routing.publicUrl must be http(s)://"),
         ("/spec/routing", json!({"clusterDomain": ".local"}), "such as cluster.local"),
         ("/spec/service", json!({"type": "ExternalName"}), "\"ClusterIP\", \"NodePort\", \"LoadBalancer\""),
         ("/spec/service", json!({"ipFamilies": ["IPv5"]}), "IPv4, IPv6 or both"),
         ("/spec/service", json!({"ipFamilies": ["IPv4", "IPv4"]}), "each once"),
-        ("/spec/service", json!({"ipFamilyPolicy": "Dual"}), "SingleStack, PreferDualStack or RequireDualStack"),
+        (
+            "/spec/service",
+            json!({"ipFamilyPolicy": "Dual"}),
+            "SingleStack, PreferDualStack or RequireDualStack",
+        ),
         ("/spec/config", json!({"node-id": "x"}), "no other field sets: cache-bytes"),
         ("/spec/config", json!({"cachebytes": "1"}), "cache-bytes"),
         ("/spec/config", json!({"cache-bytes": 1}), "type string"),
@@ -170,7 +183,11 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
         ("/spec/podTemplate", json!({"labels": {"app.kubernetes.io/name": "x"}}), "app.kubernetes.io/"),
         ("/spec/podTemplate", json!({"annotations": {"weir.dev/slots": "9"}}), "begin with weir.dev/"),
         ("/spec/podTemplate", json!({"env": [{"name": "WEIR_SLOTS", "value": "1"}]}), "see spec.config"),
-        ("/spec/podTemplate", json!({"env": [{"name": "AWS_REGION", "value": "x"}]}), "AWS_ names of spec.objectStore"),
+        (
+            "/spec/podTemplate",
+            json!({"env": [{"name": "AWS_REGION", "value": "x"}]}),
+            "AWS_ names of spec.objectStore",
+        ),
         ("/spec/podTemplate", json!({"terminationGracePeriodSeconds": 5}), "greater than or equal to 15"),
         ("/spec/podTemplate", json!({"affinity": "none"}), "type object"),
         ("/spec/update", json!({"strategy": "Recreate"}), "\"Rolling\", \"OnDelete\""),
@@ -257,17 +274,39 @@ fn every_field_of_the_spec_says_what_it_is_and_whether_it_restarts_pods() {
 fn every_setting_of_a_node_is_a_field_or_allowed_in_config() {
     let cli = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md")).unwrap();
     let serve = cli.split("### weir serve").nth(1).unwrap().split("### ").next().unwrap();
-    let flags = serve.lines().filter_map(|l| l.trim().strip_prefix("--")).map(|l| {
-        l.split([' ', '[', '=']).next().unwrap_or_default()
-    });
+    let flags = serve
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix("--"))
+        .map(|l| l.split([' ', '[', '=']).next().unwrap_or_default());
     let ours = [
-        "config", "node-id", "data-dir", "slots", "incarnation", "listen", "peer-listen", "admin-listen",
-        "advertise-url", "peer-advertise", "public-url", "join", "bootstrap", "cluster-size", "metadata-voters",
-        "cluster-identity", "adopt-cluster-uid", "routing", "store", "shutdown-grace", "admin-token-file",
+        "config",
+        "node-id",
+        "data-dir",
+        "slots",
+        "incarnation",
+        "listen",
+        "peer-listen",
+        "admin-listen",
+        "advertise-url",
+        "peer-advertise",
+        "public-url",
+        "join",
+        "bootstrap",
+        "cluster-size",
+        "metadata-voters",
+        "cluster-identity",
+        "adopt-cluster-uid",
+        "routing",
+        "store",
+        "shutdown-grace",
+        "admin-token-file",
     ];
     let mut seen = 0;
     for flag in flags.filter(|f| f.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')) {
-        assert!(ours.contains(&flag) || CONFIG_KEYS.contains(&flag), "--{flag} is neither a field nor in config");
+        assert!(
+            ours.contains(&flag) || CONFIG_KEYS.contains(&flag),
+            "--{flag} is neither a field nor in config"
+        );
         seen += usize::from(CONFIG_KEYS.contains(&flag));
     }
     assert!(seen >= CONFIG_KEYS.len(), "config allows settings that do not exist");

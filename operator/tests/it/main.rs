@@ -3,4 +3,9 @@
 
 mod crd_rules;
 mod fixtures;
+mod flows;
+mod api;
+mod chaos;
 mod golden;
+mod nodes;
+mod world;

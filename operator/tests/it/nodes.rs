@@ -82,6 +82,10 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
+    pub(crate) fn of(identity: &str) -> Self {
+        Self { identity: identity.to_owned(), ..Self::default() }
+    }
+
     fn reachable(&self, p: &Process) -> bool {
         !self.cut.contains(&p.host)
     }
@@ -106,7 +110,11 @@ impl Nodes {
         let voters = self.voters();
         let Some(process) = self.processes.get(pod_uid) else { return true };
         let its = |id: &&u64| self.members[*id].dir == process.dir;
-        if voters.len() <= 1 || !voters.iter().any(|id| its(&id)) || !self.has_quorum() {
+        if !voters.iter().any(|id| its(&id)) || !self.has_quorum() {
+            return true;
+        }
+        // With one node there is no other way.
+        if self.records.len() == 1 {
             return true;
         }
         let up = voters.iter().filter(|id| !its(id) && self.is_up(**id) && self.members[id].caught_up).count();
@@ -266,6 +274,16 @@ impl Nodes {
             && let Some(id) = spare(self)
         {
             self.members.get_mut(&id).unwrap().voter = true;
+        } else if let [sole] = voters.as_slice()
+            && self.records.values().any(|r| r.raft_id == *sole && r.draining.is_some())
+            && let Some(id) = spare(self).filter(|id| {
+                self.records.values().any(|r| r.raft_id == *id && r.draining.is_none() && r.alive)
+            })
+        {
+            // The only vote does not go down with its node.
+            self.members.get_mut(&id).unwrap().voter = true;
+            self.members.get_mut(sole).unwrap().voter = false;
+            self.leader = Some(id);
         } else if voters.len() > target.max(1)
             && let Some(id) = voters.iter().rev().find(|id| Some(**id) != self.leader)
         {

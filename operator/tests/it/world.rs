@@ -59,7 +59,7 @@ fn context(api: &Api, nodes: &Arc<Mutex<Nodes>>, disturbed: &Disturbed, violatio
                 if let Some(node) = drained.filter(|_| head.method == "POST" && reached && nodes.has_quorum()) {
                     let begun = nodes.records.get(node).is_some_and(|r| r.draining.is_some());
                     if !begun && nodes.serves(node) {
-                        disturb(&disturbed, &violations, node, nodes.now_ms, "drained");
+                        disturb(&disturbed, &violations, &nodes, node, "drained");
                     }
                 }
                 nodes.answer(&ip, head.method.as_str(), &path, &body)
@@ -78,8 +78,17 @@ fn context(api: &Api, nodes: &Arc<Mutex<Nodes>>, disturbed: &Disturbed, violatio
     Context::new(Hands { client, admin, recorder, metrics: Metrics::default() }, "weir:default".to_owned())
 }
 
-fn disturb(disturbed: &Disturbed, violations: &Mutex<Vec<String>>, node: &str, now: i64, how: &str) {
+fn disturb(disturbed: &Disturbed, violations: &Mutex<Vec<String>>, nodes: &Nodes, node: &str, how: &str) {
     let mut slot = disturbed.lock();
+    let now = nodes.now_ms;
+    // Removed, or back, in this very tick.
+    let over = |other: &String| match nodes.records.get(other) {
+        Some(r) => r.draining.is_none() && nodes.is_ready(&r.incarnation),
+        None => true,
+    };
+    if slot.as_ref().is_some_and(|(other, _)| over(other)) {
+        *slot = None;
+    }
     match slot.as_ref() {
         Some((other, since)) if other != node => {
             violations.lock().push(format!("{node} was {how} while {other} has been disturbed since {since}"));
@@ -93,8 +102,7 @@ impl World {
     pub(crate) fn new(cluster: &Value, hosts: usize) -> Self {
         let api = Api::new();
         let (disturbed, violations) = (Disturbed::default(), Arc::default());
-        let nodes = Nodes { identity: crate::fixtures::UID.to_owned(), ..Nodes::default() };
-        let nodes = Arc::new(Mutex::new(nodes));
+        let nodes = Arc::new(Mutex::new(Nodes::of(crate::fixtures::UID)));
         let context = Arc::new(context(&api, &nodes, &disturbed, &violations));
         let mut this = Self {
             api,
@@ -140,8 +148,8 @@ impl World {
                 violations.lock().push(format!("deleting {} takes the majority away", key.2));
             }
             let registered = nodes.records.get(&key.2).is_some_and(|r| r.incarnation == uid);
-            if registered && nodes.serves(&key.2) {
-                disturb(&disturbed, &violations, &key.2, nodes.now_ms, "stopped");
+            if registered && nodes.serves(&key.2) && nodes.has_quorum() {
+                disturb(&disturbed, &violations, &nodes, &key.2, "stopped");
             }
         };
         self.api.store.lock().on_delete = Some(Box::new(told));
@@ -448,6 +456,7 @@ impl World {
 
     /// Ready, nothing to do, and nothing written over many passes.
     pub(crate) async fn at_rest(&mut self) {
+        self.steps(2).await;
         self.until("ready", Self::is_ready).await;
         // Counts are still written about once a minute; the world's own streams are still.
         self.steps(3).await;
@@ -542,9 +551,5 @@ impl World {
 
     pub(crate) fn streams(&self) -> u64 {
         self.nodes.lock().records.values().map(|r| r.streams).sum()
-    }
-
-    pub(crate) fn events(&self) -> Vec<String> {
-        Vec::new()
     }
 }

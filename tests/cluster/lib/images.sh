@@ -24,13 +24,14 @@ content_key() { cat "$@" | sha256sum | cut -c1-16; }
 # archive IMAGE KEY: where its archive is; uncompressed, for nothing travels.
 archive() { echo "$IMAGES/$(tr '/:' '__' <<<"$1")-$2.tar"; }
 
-# save IMAGE FILE: whatever breaks off half-way leaves no file under the final name; older ones of the image go.
+# save IMAGE FILE [NAME]: whatever breaks off half-way leaves no file under the final name; older ones of the name go.
 save() {
-    local image="$1" file="$2"
+    local image="$1" file="$2" name
+    name="$(tr '/:' '__' <<<"${3:-$1}")"
     mkdir -p "$IMAGES"
     rm -f "$file.new"
-    buildah_ push --quiet "$image" "docker-archive:$file.new:$image"
-    find "$IMAGES" -name "$(tr '/:' '__' <<<"$image")-*.tar" -delete
+    buildah_ push --quiet "$image" "docker-archive:$file.new:$image" >>"$LOGS/images.log" 2>&1
+    find "$IMAGES" -name "$name-????????????????.tar" -delete
     mv "$file.new" "$file"
 }
 
@@ -41,7 +42,7 @@ from_folder() {
     work="$(buildah_ from scratch)"
     buildah_ copy --quiet "$work" "$folder" / >/dev/null
     (($# == 0)) || buildah_ config "$@" "$work"
-    buildah_ commit --quiet --rm "$work" "$image" >/dev/null
+    buildah_ commit --quiet --rm "$work" "$image" >>"$LOGS/images.log" 2>&1
 }
 
 # A program's libraries, as the loader finds them, below a folder.
@@ -116,35 +117,35 @@ local_bases() {
 }
 
 # build_weir BINARY…: the images of what cargo built, tagged with their content, so that a changed binary is a changed
-# image to Kubernetes. Sets NODE_TAG, OPERATOR_TAG and the archives.
+# image to Kubernetes. Sets NODE_TAG, OPERATOR_TAG and WEIR_ARCHIVES.
 build_weir() {
-    local context key binary target image file
-    key="$(content_key "$@" "$REPO/Dockerfile" "${BASH_SOURCE[0]}")"
-    WEIR_TAG="$key"
+    local context="" key binary target image file
     WEIR_ARCHIVES=()
-    local todo=()
     for binary in "$@"; do
-        case ${binary##*/} in weir) target=node image=$NODE_IMAGE ;; *) target=operator image=$OPERATOR_IMAGE ;; esac
+        key="$(content_key "$binary" "$REPO/Dockerfile" "${BASH_SOURCE[0]}")"
+        case ${binary##*/} in
+            weir) target=node image=$NODE_IMAGE NODE_TAG="$key" ;;
+            *) target=operator image=$OPERATOR_IMAGE OPERATOR_TAG="$key" ;;
+        esac
         file="$(archive "$image" "$key")"
         WEIR_ARCHIVES+=("$file")
-        [[ -f $file ]] || todo+=("$target $image $file")
-    done
-    ((${#todo[@]})) || return 0
-    say "building the images of Weir"
-    local_bases "$@"
-    context="$(mktemp -d "$BED/image.XXXXXX")"
-    mkdir "$context/prebuilt"
-    cp "$REPO/Dockerfile" "$REPO/.dockerignore" "$context/"
-    for binary in "$@"; do strip -o "$context/prebuilt/${binary##*/}" "$binary"; done
-    for entry in "${todo[@]}"; do
-        read -r target image file <<<"$entry"
-        BUILDAH_ISOLATION=chroot buildah_ build --quiet --pull-never --layers --target "$target" --tag "$image:$key" \
+        [[ ! -f $file ]] || continue
+        say "building the image of ${binary##*/}"
+        if [[ -z $context ]]; then
+            local_bases "$@"
+            context="$(mktemp -d "$BED/image.XXXXXX")"
+            mkdir "$context/prebuilt"
+            cp "$REPO/Dockerfile" "$REPO/.dockerignore" "$context/"
+        fi
+        # One binary at a time: the other's change is no change of this image.
+        rm -f "$context"/prebuilt/*
+        strip -o "$context/prebuilt/${binary##*/}" "$binary"
+        BUILDAH_ISOLATION=chroot buildah_ build --quiet --pull-never --target "$target" --tag "$image:$key" \
             --build-arg PREBUILT=prebuilt --build-arg "RUST_IMAGE=$SHELL_IMAGE" --build-arg "RUN_IMAGE=$RUN_IMAGE" \
             "$context" >>"$LOGS/images.log" 2>&1 || { tail -20 "$LOGS/images.log" >&2; fail "could not build the image of $target"; }
-        rm -f "$IMAGES/$(tr '/:' '__' <<<"$image")"*.tar
-        save "$image:$key" "$file"
+        save "$image:$key" "$file" "$image"
     done
-    rm -rf "$context" "$BED/buildah" "$BED/buildah-run"
+    [[ -z $context ]] || rm -rf "$context" "$BED/buildah" "$BED/buildah-run"
 }
 
 # load HOST ARCHIVE…

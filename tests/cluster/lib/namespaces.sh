@@ -43,7 +43,7 @@ start_control() {
     record_first control "$pid"
     printf 'nameserver %s\nsearch default.svc.%s svc.%s %s\noptions ndots:5\n' \
         "$CONTROL_IP" "$CLUSTER_DOMAIN" "$CLUSTER_DOMAIN" "$CLUSTER_DOMAIN" >"$BED/resolv.conf"
-    # The bridge is a cable here, not a firewall.
+    # Addresses of Services are anybody's until the proxy has seen the packet. The bridge is a cable, not a firewall.
     inside control bash -euc "
         hostname control
         mount --bind '$BED/resolv.conf' /etc/resolv.conf
@@ -51,6 +51,7 @@ start_control() {
         ip link add uplink type bridge
         ip address add $CONTROL_IP/24 dev uplink
         ip link set uplink up
+        ip route add $SERVICE_CIDR dev uplink
         sysctl -qw net.ipv4.ip_forward=1
         sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true
     " >>"$LOGS/control.log" 2>&1 || fail "could not set up the network; see $LOGS/control.log"
@@ -77,6 +78,8 @@ start_host_namespace() {
         echo "hostname $host"
         echo "mount --bind '$BED/$host/var' /var"
         echo "mount -t tmpfs -o mode=755 run /run"
+        # As on any host, for pods that share mounts with it; with nobody outside of it.
+        echo "mount --make-rshared /"
         echo "ip link set lo up; ip link set eth0 up"
         echo "ip address add $ip/24 dev eth0"
         echo "ip route add default via $CONTROL_IP"

@@ -29,18 +29,21 @@ build_binaries() {
 
 # Into every host of the bed, unless it has it.
 load_weir() {
-    local host file jobs=()
+    local host jobs=()
     for host in "${HOSTS[@]}"; do
-        inside "$host" ctr -a /run/containerd/containerd.sock -n k8s.io images ls -q >"$BED/$host/images"
-        local missing=()
-        for file in "${WEIR_ARCHIVES[@]}"; do
-            grep -q ":$WEIR_TAG$" <(grep "$(image_of "$file")" "$BED/$host/images") || missing+=("$file")
-        done
-        ((${#missing[@]} == 0)) || { load "$host" "${missing[@]}" & jobs+=($!); }
+        load_missing "$host" &
+        jobs+=($!)
     done
     for job in "${jobs[@]}"; do wait "$job" || fail "could not load the images"; done
 }
-image_of() { case ${1##*/} in *weir-operator*) echo "$OPERATOR_IMAGE" ;; *) echo "$NODE_IMAGE" ;; esac; }
+load_missing() {
+    local host="$1" there file missing=() images=("$NODE_IMAGE:$NODE_TAG" "$OPERATOR_IMAGE:$OPERATOR_TAG")
+    there="$(inside "$host" ctr -a /run/containerd/containerd.sock -n k8s.io images ls -q)"
+    for n in "${!WEIR_ARCHIVES[@]}"; do
+        grep -qxF "${images[n]}" <<<"$there" || missing+=("${WEIR_ARCHIVES[n]}")
+    done
+    ((${#missing[@]} == 0)) || load "$host" "${missing[@]}"
+}
 
 # To the registry of the user's cluster. Sets IMAGE_PREFIX.
 push_weir() {
@@ -48,12 +51,13 @@ push_weir() {
     command -v docker >/dev/null && docker info >/dev/null 2>&1 || tool=buildah
     command -v "$tool" >/dev/null || fail "docker or buildah is needed to build images for a cluster of yours"
     [[ -n ${REGISTRY:-} ]] || fail "CONTEXT needs REGISTRY, one that you may push to and the cluster pulls from"
-    WEIR_TAG="$(git -C "$REPO" describe --always --dirty)"
+    NODE_TAG="$(git -C "$REPO" describe --always --dirty)"
+    OPERATOR_TAG="$NODE_TAG"
     for target in node operator; do
         local image="$REGISTRY/weir"
         [[ $target == node ]] || image="$REGISTRY/weir-operator"
-        say "building and pushing $image:$WEIR_TAG with $tool"
-        "$tool" build --target "$target" --tag "$image:$WEIR_TAG" "$REPO" && "$tool" push "$image:$WEIR_TAG" ||
+        say "building and pushing $image:$NODE_TAG with $tool"
+        "$tool" build --target "$target" --tag "$image:$NODE_TAG" "$REPO" && "$tool" push "$image:$NODE_TAG" ||
             fail "could not build or push $image"
     done
 }
@@ -64,8 +68,8 @@ install_operator() {
     ctl create namespace "$OPERATOR_NAMESPACE" --dry-run=client -o json |
         jq '.metadata.labels = {"pod-security.kubernetes.io/enforce": "restricted"}' | ctl apply -f - >/dev/null
     helm_ upgrade --install weir-operator "$REPO/charts/weir-operator" --namespace "$OPERATOR_NAMESPACE" \
-        --set "image.repository=$prefix/weir-operator,image.tag=$WEIR_TAG,image.pullPolicy=$policy" \
-        --set "nodeImage.repository=$prefix/weir,nodeImage.tag=$WEIR_TAG" --wait --timeout 3m >"$LOGS/helm.log" 2>&1 ||
+        --set "image.repository=$prefix/weir-operator,image.tag=$OPERATOR_TAG,image.pullPolicy=$policy" \
+        --set "nodeImage.repository=$prefix/weir,nodeImage.tag=$NODE_TAG" --wait --timeout 3m >"$LOGS/helm.log" 2>&1 ||
         { tail -5 "$LOGS/helm.log" >&2; ctl -n "$OPERATOR_NAMESPACE" get pods >&2; fail "helm could not install the operator"; }
 }
 

@@ -218,9 +218,11 @@ async fn admin_commands_show_the_cluster_and_set_weights() {
     let (_scratch, mut node, weir) = node().await;
     weir.run(&["create", "notes", "--data", "hello"]).await.ok();
     let cluster = weir.run(&["admin", "cluster"]).await.ok();
-    for part in
-        ["nodes           1 of 1 alive; configured for 1\n", "streams         1\n", "recoveries      none\n"]
-    {
+    for part in [
+        "nodes           1 of 1 alive; configured for 1\n",
+        "streams         1, 1 open\n",
+        "recoveries      none\n",
+    ] {
         assert!(cluster.contains(part), "{part} in {cluster}");
     }
     let set = weir.run(&["admin", "slots", "node-0", "3"]).await.ok();
@@ -236,9 +238,15 @@ async fn admin_commands_show_the_cluster_and_set_weights() {
     let raw = admin.get_text("/admin/nodes").await.unwrap();
     assert_eq!(weir.run(&["admin", "nodes", "--json"]).await.ok().trim_end(), raw.trim_end());
     assert_eq!(parsed(&weir.run(&["admin", "cluster", "--json"]).await.ok())["streams"], 1);
+    let epoch = parsed(&raw)["nodes"][0]["epoch"].as_u64().unwrap();
+    let wrong_epoch =
+        format!("weir: epoch: node node-0 is registered at epoch {epoch}: only that one can be fenced");
     for (args, code, first) in [
         (&["admin", "stream", "nothing"][..], 7, "weir: no stream has the name \"nothing\""),
-        (&["admin", "slots", "node-9", "1"], 7, "weir: no node node-9 has registered"),
+        (&["admin", "slots", "node-9", "1"], 7, "weir: no node node-9 has registered; these have: node-0"),
+        (&["admin", "fence", "node-9"], 7, "weir: no node node-9 has registered; these have: node-0"),
+        (&["admin", "fence", "node-0", "--epoch", "1"], 8, &wrong_epoch),
+        (&["admin", "remove", "node-0"], 2, "weir: removing node-0 cannot be taken back"),
     ] {
         let refused = weir.run(args).await;
         assert_eq!((refused.code, refused.err.lines().next().unwrap()), (Some(code), first));

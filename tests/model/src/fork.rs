@@ -171,7 +171,7 @@ pub struct Forks {
 impl Forks {
     /// What the gate explores.
     pub const fn gate(faults: Faults) -> Self {
-        Self { faults, records: 3, moves: 2 }
+        Self { faults, records: 2, moves: 2 }
     }
 }
 

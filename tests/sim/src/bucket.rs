@@ -128,7 +128,11 @@ impl Bucket {
     /// Whether this machine's requests arrive.
     pub fn reachable(&self, from: Host, reachable: bool) {
         let mut inner = self.inner.lock();
-        if reachable { inner.unreachable.remove(&from.0) } else { inner.unreachable.insert(from.0) };
+        if reachable {
+            inner.unreachable.remove(&from.0)
+        } else {
+            inner.unreachable.insert(from.0)
+        };
     }
 
     /// Keys and digests of what is stored.
@@ -344,7 +348,9 @@ impl Door {
         // A prefix is a folder.
         let prefix = prefix.map_or(String::new(), |p| format!("{p}/"));
         match self.ask(StoreOp::List, &prefix, Bytes::new()).await? {
-            Found::Listed(all) => all.into_iter().map(|(key, size)| Ok(meta(Path::parse(key)?, size))).collect(),
+            Found::Listed(all) => {
+                all.into_iter().map(|(key, size)| Ok(meta(Path::parse(key)?, size))).collect()
+            }
             Found::Done | Found::Object(_) => Err(failed("not a listing")),
         }
     }

@@ -236,7 +236,12 @@ impl Disk for Mounted {
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         self.with(|inner| {
             let id = inner.folder(path)?;
-            Ok(inner.names.keys().filter(|(folder, _)| *folder == id).map(|(_, name)| path.join(name)).collect())
+            Ok(inner
+                .names
+                .keys()
+                .filter(|(folder, _)| *folder == id)
+                .map(|(_, name)| path.join(name))
+                .collect())
         })
     }
 

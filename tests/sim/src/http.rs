@@ -73,7 +73,8 @@ impl Client {
 
     async fn once(&mut self, address: &str, target: &str, say: &Say) -> Result<Answer, Failure> {
         let request = || {
-            let mut request = Request::builder().method(say.method.clone()).uri(target).header("host", address);
+            let mut request =
+                Request::builder().method(say.method.clone()).uri(target).header("host", address);
             for (name, value) in &say.headers {
                 request = request.header(*name, value);
             }

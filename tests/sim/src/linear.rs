@@ -98,7 +98,8 @@ pub fn check(trace: &Trace) -> Vec<Violation> {
     }
     forks::take_out(&mut found, &mut calls, &mut sorted);
     let account = calls::account(&calls);
-    let said = checker::check_lives(&account, sorted);
+    let lives = sorted.into_iter().map(|(name, _, lives)| (name, lives)).collect();
+    let said = checker::check_lives(&account, lives);
     found.extend(said.into_iter().map(|v| Violation { kind: v.kind, stream: v.stream, message: v.message }));
     found
 }

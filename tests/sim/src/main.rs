@@ -1,7 +1,11 @@
 //! `weir-sim SEED`: plays one run and says what it showed. `--trace`: and all that happened. `--mutant NAME`: with a
 //! deliberate mistake in the nodes. `--scenario NAME`: not the schedule that follows from the seed but one made by hand.
 
-#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "a test program, outside of the node's doors")]
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a test program, outside of the node's doors"
+)]
 
 use std::process::ExitCode;
 

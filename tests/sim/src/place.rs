@@ -87,7 +87,8 @@ impl Setup {
             };
             Some(text.into())
         };
-        let loaded = config::load(&SettingArgs::default(), &say).expect("the simulation's own settings are good");
+        let loaded =
+            config::load(&SettingArgs::default(), &say).expect("the simulation's own settings are good");
         let everywhere = |port: u16| ([0, 0, 0, 0], port).into();
         // The settings ask for a token where others can connect; the simulated network has no strangers.
         ServeConfig {
@@ -102,7 +103,12 @@ impl Setup {
 
 impl Place {
     /// For a node.
-    pub fn new(hardware: Arc<Hardware>, config: ServeConfig, bucket: &Arc<Bucket>, recorder: &Recorder) -> Arc<Self> {
+    pub fn new(
+        hardware: Arc<Hardware>,
+        config: ServeConfig,
+        bucket: &Arc<Bucket>,
+        recorder: &Recorder,
+    ) -> Arc<Self> {
         Arc::new(Self {
             hardware,
             config: Mutex::new(config),

@@ -193,7 +193,10 @@ impl World {
     fn add_clients(&mut self, machine: usize, each: usize) {
         let workers: Vec<Worker> = (0..each).map(|n| self.worker(machine * each + n)).collect();
         self.sim.client(format!("c{machine}"), async move {
-            futures::future::join_all(workers.into_iter().map(|mut worker| async move { worker.work().await })).await;
+            futures::future::join_all(
+                workers.into_iter().map(|mut worker| async move { worker.work().await }),
+            )
+            .await;
             Ok(())
         });
     }
@@ -415,7 +418,8 @@ impl World {
             }
             Action::CrashLeader { down_ms } => {
                 // Whoever is furthest, as good a guess as any from outside.
-                let furthest = self.states.borrow().iter().max_by_key(|(_, (index, _))| *index).map(|(h, _)| *h);
+                let furthest =
+                    self.states.borrow().iter().max_by_key(|(_, (index, _))| *index).map(|(h, _)| *h);
                 let place = self.places.iter().position(|p| Some(p.hardware.host) == furthest);
                 self.crash_for(place.unwrap_or(0), false, down_ms);
             }

@@ -18,13 +18,13 @@ const BEGIN: &str = "<!-- Figures: written by `make soak`. -->";
 const END: &str = "<!-- End of the figures. -->";
 
 /// In the page's order: the name in the lines, and what it is for people.
-const SCENARIOS: [(&str, &str); 17] = [
+const SCENARIOS: [(&str, &str); 18] = [
     ("killed-and-back", "A node is killed (SIGKILL) and started again at once; counted from its start"),
     ("lost-for-good", "A node is killed for good"),
     ("leader-lost-for-good", "… that leads the metadata log"),
     ("hung", "A node hangs (SIGSTOP) until others have its streams, and wakes"),
     ("leader-hung", "… that leads the metadata log"),
-    ("cut-off", "A node hears no other, though clients and the bucket reach it; counted from when it ends"),
+    ("cut-off", "A node hears no other, though clients and the bucket reach it; the longest pause of any stream"),
     ("leader-cut-off", "… that leads the metadata log"),
     ("lost-disk", "A node is killed and comes back with an empty data directory"),
     ("claimed-twice", "A second process claims a node's id"),
@@ -35,6 +35,7 @@ const SCENARIOS: [(&str, &str); 17] = [
     ("all-killed", "All nodes are killed at once and started again"),
     ("all-stopped", "All nodes are stopped at once (SIGTERM) and started again"),
     ("drain", "A node is drained"),
+    ("killed-among-moves", "Streams move, by drains and transfers, and a node is killed meanwhile and comes back"),
     ("upgrade", "A node is stopped and started as the next version, one after the other"),
 ];
 

@@ -79,10 +79,15 @@ impl fmt::Display for Violation {
 
 /// The same for lives that the caller has sorted, none of two names in one: for accounts whose creates and deletes
 /// overlap. What the sorting itself shows is the caller's to say.
-pub fn check_lives(account: &Account, names: Vec<(Arc<str>, Vec<usize>, Vec<Life>)>) -> Vec<Violation> {
+pub fn check_lives(account: &Account, names: Vec<(Arc<str>, Vec<Life>)>) -> Vec<Violation> {
     let mut case = Case::new(account);
-    for (name, ops, lives) in names {
-        check_name(&mut case, &name, &ops, &lives);
+    for (name, lives) in names {
+        for life in &lives {
+            // A client may have sent to the next life what it had for the last.
+            case.seen.clear();
+            check_life(&mut case, life);
+        }
+        producers::check_each(&mut case, &name, &lives);
     }
     case.violations
 }
@@ -97,18 +102,16 @@ pub fn check(account: &Account) -> Vec<Violation> {
     }
     for (name, ops) in names {
         let lives = lives::sort(&mut case, name, &ops);
-        check_name(&mut case, name, &ops, &lives);
+        lives.iter().for_each(|life| check_life(&mut case, life));
+        producers::check(&mut case, name, &ops, &lives);
     }
     case.violations
 }
 
-fn check_name(case: &mut Case<'_>, name: &Arc<str>, ops: &[usize], lives: &[Life]) {
-    for life in lives {
-        let content = content::check(case, life);
-        claims::check(case, life, &content);
-        producers::check_sequence(case, life);
-    }
-    producers::check(case, name, ops, lives);
+fn check_life(case: &mut Case<'_>, life: &Life) {
+    let content = content::check(case, life);
+    claims::check(case, life, &content);
+    producers::check_sequence(case, life);
 }
 
 /// What is known of one record over all its attempts.

@@ -3,7 +3,7 @@
 //!
 //! The load's producers count without gaps and wait for a definite answer, so any complaint about order is a fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::lives::Life;
@@ -20,15 +20,33 @@ fn stamp(op: &Op) -> Option<&Stamp> {
 
 /// Checks all stamped appends of one name.
 pub(super) fn check(case: &mut Case<'_>, name: &Arc<str>, ops: &[usize], lives: &[Life]) {
-    let mut stamps: BTreeMap<&Stamp, Vec<&Op>> = BTreeMap::new();
-    for &i in ops {
+    check_stamps(case, name, ops, ops);
+    check_refusals(case, name, lives);
+}
+
+/// Checks the stamped appends of each life by itself, for clients that may send a stamp of one life to the next.
+pub(super) fn check_each(case: &mut Case<'_>, name: &Arc<str>, lives: &[Life]) {
+    for life in lives {
+        check_stamps(case, name, &life.ops, &life.maybe);
+    }
+    check_refusals(case, name, lives);
+}
+
+/// `ops` met one stream, `maybe` may have.
+fn check_stamps(case: &mut Case<'_>, name: &Arc<str>, ops: &[usize], maybe: &[usize]) {
+    let sure: BTreeSet<usize> = ops.iter().copied().collect();
+    let mut stamps: BTreeMap<&Stamp, Vec<(&Op, bool)>> = BTreeMap::new();
+    for &i in maybe {
         if let Some(stamp) = stamp(case.op(i)) {
-            stamps.entry(stamp).or_default().push(case.op(i));
+            stamps.entry(stamp).or_default().push((case.op(i), sure.contains(&i)));
         }
     }
     for (stamp, attempts) in stamps {
         check_stamp(case, name, stamp, &attempts);
     }
+}
+
+fn check_refusals(case: &mut Case<'_>, name: &Arc<str>, lives: &[Life]) {
     for &i in lives.iter().flat_map(|l| &l.ops) {
         let op = case.op(i);
         if op.outcome == Outcome::Refused(Refusal::Producer) {
@@ -38,16 +56,15 @@ pub(super) fn check(case: &mut Case<'_>, name: &Arc<str>, ops: &[usize], lives: 
     }
 }
 
-fn check_stamp(case: &mut Case<'_>, name: &Arc<str>, stamp: &Stamp, attempts: &[&Op]) {
+fn check_stamp(case: &mut Case<'_>, name: &Arc<str>, stamp: &Stamp, attempts: &[(&Op, bool)]) {
     let mut first_ack = Time::MAX;
     let mut news = 0;
-    for op in attempts {
+    for (op, _) in attempts.iter().filter(|(_, sure)| *sure) {
         let Outcome::Appended { duplicate, .. } = op.outcome else { continue };
         if duplicate {
-            let original = |other: &&&Op| {
-                !std::ptr::eq::<Op>(**other, *op) && other.possible() && other.began < op.ended
-            };
-            if !attempts.iter().any(|other| original(&other)) {
+            let original =
+                |other: &Op| !std::ptr::eq::<Op>(other, *op) && other.possible() && other.began < op.ended;
+            if !attempts.iter().any(|(other, _)| original(other)) {
                 let m = format!("{stamp:?} was called a duplicate at {}, but was never accepted", op.ended);
                 case.report(Kind::PhantomDuplicate, name, m);
             }

@@ -36,6 +36,7 @@ fn over(world: Arc<Mutex<World>>, by: SessionId) -> Fixture {
             Box::pin(std::future::ready(outcome))
         }),
         skips: skips.clone(),
+        local: Arc::new(|_| Local::default()),
         tail: Arc::new(|_| None),
     });
     let (readiness, tasks) = (Readiness::default(), Tasks::default());

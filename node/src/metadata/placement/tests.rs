@@ -1,8 +1,10 @@
 //! The choice of a node.
 
 use super::pick;
-use crate::metadata::apply::tests::world::{World, node};
-use crate::metadata::command::Command;
+use crate::metadata::apply::apply;
+use crate::metadata::apply::tests::world::{World, create, node};
+use crate::metadata::command::{Answer, Batch, Command};
+use crate::metadata::consistency::check_consistency;
 use weir_api::{SessionId, Slots};
 
 fn picked(w: &World) -> Option<SessionId> {
@@ -65,4 +67,33 @@ fn a_node_with_four_slots_takes_four_times_the_streams() {
         w.create(&a, &format!("s{i}"));
     }
     assert_eq!((w.session(&a).assigned, w.session(&b).assigned), (10, 40));
+}
+
+/// As if from as many clients at once as there are creates: who asks decides nothing.
+#[test]
+fn six_thousand_creates_are_shared_to_within_one_stream() {
+    let (mut w, sessions) = World::with(["a", "b", "c"]);
+    let slots = [4, 1, 1];
+    for (id, slots) in ["a", "b", "c"].into_iter().zip(slots) {
+        weigh(&mut w, id, slots);
+    }
+    let creates = 6_000;
+    for batch in 0..creates / 50 {
+        let asked = (0..50).map(|i| {
+            let n = batch * 50 + i;
+            w.envelope(&sessions[n % 3], create(&format!("s{n}")))
+        });
+        let commands = asked.collect();
+        let batch = Batch { time_ms: w.time_ms, commands };
+        for outcome in apply(&mut w.state, &batch) {
+            assert!(matches!(outcome, Ok(Answer::Created { .. })), "{outcome:?}");
+        }
+        // At every moment, not only at the end.
+        let all: u64 = sessions.iter().map(|s| w.session(s).assigned).sum();
+        for (session, slots) in sessions.iter().zip(slots) {
+            let (has, exact) = (w.session(session).assigned * 6, all * slots);
+            assert!(has.abs_diff(exact) <= 6, "{session} has {has}/6 of {all}, exact were {exact}/6");
+        }
+    }
+    check_consistency(&w.state).unwrap();
 }

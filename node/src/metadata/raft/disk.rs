@@ -276,7 +276,10 @@ pub(super) async fn write_on(
 /// The first job and those that wait behind it.
 fn group(first: Option<Job>, jobs: &mut Receiver<Job>) -> Vec<Job> {
     let behind = first.is_some();
-    first.into_iter().chain(std::iter::from_fn(|| behind.then(|| jobs.try_recv().ok())?).take(GROUP - 1)).collect()
+    first
+        .into_iter()
+        .chain(std::iter::from_fn(|| behind.then(|| jobs.try_recv().ok())?).take(GROUP - 1))
+        .collect()
 }
 
 struct Writer<'a> {

@@ -1,42 +1,67 @@
 //! I6: node epochs of an id only grow, also past its removal; a command of a session that is not current changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir::metadata::codec::state_hash;
 use weir::metadata::command::{Command, Registration};
 use weir::metadata::state::State;
-use weir_api::{NodeEpoch, NodeId, Nonce};
+use weir_api::{Incarnation, NodeEpoch, NodeId, Nonce};
 
 use super::Verdict;
 use super::log::{Log, Step};
 
 pub(super) fn check(verdict: &mut Verdict, log: &Log) {
-    let mut highest: BTreeMap<NodeId, (NodeEpoch, Nonce)> = BTreeMap::new();
+    let mut known: BTreeMap<NodeId, Known> = BTreeMap::new();
     log.replay(|before, after, step| {
-        if let (Command::Register(registration), Ok(_)) = (step.command(), step.outcome) {
-            registered(verdict, &mut highest, registration, step.index);
+        match (step.command(), step.outcome) {
+            (Command::Register(registration), Ok(_)) => {
+                registered(verdict, &mut known, registration, step.index);
+            }
+            (Command::Fence { node, incarnation: Some(to), .. }, Ok(_)) => {
+                known.entry(node.clone()).or_default().pinned = Some(to.clone());
+            }
+            (Command::RemoveNode { node }, Ok(_)) => known.entry(node.clone()).or_default().pinned = None,
+            _ => {}
         }
         check_current(verdict, before, after, step);
         check_nodes(verdict, before, after, step.index);
     });
 }
 
+/// What registrations and fences have said of a node.
+#[derive(Default)]
+struct Known {
+    epoch: NodeEpoch,
+    nonce: Option<Nonce>,
+    earlier: BTreeSet<Nonce>,
+    /// The only incarnation that may register.
+    pinned: Option<Incarnation>,
+}
+
 fn registered(
     verdict: &mut Verdict,
-    highest: &mut BTreeMap<NodeId, (NodeEpoch, Nonce)>,
+    known: &mut BTreeMap<NodeId, Known>,
     registration: &Registration,
     index: u64,
 ) {
-    let Registration { session, nonce, .. } = registration;
-    if let Some((epoch, by)) = highest.get(&session.node) {
-        // The same process may say it again.
-        let again = session.epoch == *epoch && nonce == by;
-        if session.epoch <= *epoch && !again {
-            let m = format!("entry {index} registers {session}, and epoch {epoch} was registered before");
-            verdict.report("I6", m);
-        }
+    let Registration { session, nonce, incarnation, .. } = registration;
+    let node = known.entry(session.node.clone()).or_default();
+    let what = format!("entry {index} registers {session}");
+    // The same process may say the same again.
+    if node.nonce == Some(*nonce) && node.epoch == session.epoch {
+        return;
     }
-    highest.insert(session.node.clone(), (session.epoch, *nonce));
+    if node.nonce.is_some() && session.epoch <= node.epoch {
+        verdict.report("I6", format!("{what}, and epoch {} was registered before", node.epoch));
+    }
+    if node.nonce == Some(*nonce) || node.earlier.contains(nonce) {
+        verdict.report("I6", format!("{what}: a process that was registered before is back"));
+    }
+    if let Some(to) = node.pinned.as_ref().filter(|to| *to != incarnation) {
+        verdict.report("I6", format!("{what} as {incarnation}, and the node is pinned to {to}"));
+    }
+    node.earlier.extend(node.nonce.replace(*nonce));
+    node.epoch = session.epoch;
 }
 
 /// What the state remembers of a node's epoch never goes back, nor away.
@@ -89,6 +114,32 @@ mod tests {
         let accepted = Ok(Answer::Registered { slots: 1.try_into().unwrap(), format: 1 });
         run.entry(Envelope { request: None, command: again }, Some(accepted));
         breaks(&run, "I6", "was registered before");
+    }
+
+    #[test]
+    fn a_process_that_was_replaced_and_is_back() {
+        let mut run = Made::new();
+        let first = run.registration("a", 5);
+        run.entry(Envelope { request: None, command: Command::Register(first.clone()) }, None);
+        run.session("a", 6);
+        let mut back = first;
+        back.session.epoch = NodeEpoch(7);
+        let accepted = Ok(Answer::Registered { slots: 1.try_into().unwrap(), format: 1 });
+        run.entry(Envelope { request: None, command: Command::Register(back) }, Some(accepted));
+        breaks(&run, "I6", "is back");
+    }
+
+    #[test]
+    fn another_incarnation_than_the_one_pinned() {
+        let mut run = Made::new();
+        let (a, b) = (run.session("a", 5), run.session("b", 5));
+        let incarnation = Some("the-new-pod".parse().unwrap());
+        let reason = FenceReason::Admin;
+        run.command(&b, Command::Fence { node: a.node, epoch: NodeEpoch(5), incarnation, reason }, None);
+        let other = Command::Register(run.registration("a", 6));
+        let accepted = Ok(Answer::Registered { slots: 1.try_into().unwrap(), format: 1 });
+        run.entry(Envelope { request: None, command: other }, Some(accepted));
+        breaks(&run, "I6", "is pinned to the-new-pod");
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub(super) fn check(verdict: &mut Verdict, log: &Log, said: &[Violation]) {
     }
     let mut first: BTreeMap<(SessionId, u64), Outcome> = BTreeMap::new();
     log.replay(|before, after, step| {
+        check_abort(verdict, after, step);
         let Some(request) = &step.envelope.request else { return };
         let key = (request.session.clone(), request.number);
         match first.get(&key) {
@@ -23,6 +24,20 @@ pub(super) fn check(verdict: &mut Verdict, log: &Log, said: &[Violation]) {
             None => drop(first.insert(key, step.outcome.clone())),
         }
     });
+}
+
+/// What was said to be called off is.
+fn check_abort(verdict: &mut Verdict, after: &State, step: Step<'_>) {
+    let (Command::AbortTransfer { stream, to }, Ok(_)) = (step.command(), step.outcome) else { return };
+    let pending = after.transfer(*stream).and_then(|t| after.session(t.target));
+    // A retry of the answer may meet another transfer to the same session; that one is not called off.
+    if pending.is_some_and(|s| s.id == *to) {
+        let index = step.index;
+        verdict.report(
+            "I9",
+            format!("entry {index} calls the transfer of {stream} to {to} off, and it is pending"),
+        );
+    }
 }
 
 /// A retry comes to what the first came to, or is refused as one, and has no effect.

@@ -5,10 +5,11 @@
 //! neither is sure, operations promise nothing about content here; whether the name may have been there is
 //! `names`' to say.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use weir_tests::checker::Life;
-use weir_tests::history::Time;
+use weir_tests::history::{Action, Outcome, Refusal, Stamp, Time};
 
 use super::calls::Asked;
 use super::names::{self, Says};
@@ -79,6 +80,7 @@ fn between(
         .map(|&(i, _)| i)
         .filter(inside)
         .collect();
+    let found = without_strays(calls, found);
     if found.is_empty() || (fleeting && creates.len() != 1) {
         return None;
     }
@@ -89,4 +91,23 @@ fn between(
     let goes_on = after.from == Time::MAX && !fleeting;
     let json = calls[found[0]].ask.json;
     Some(Life::told((name.clone(), json), (birth, after.until), goes_on, found, maybe))
+}
+
+/// Without refusals of what a producer sent that had not heard of the new life: only one whose last number this life
+/// took may complain.
+fn without_strays(calls: &[Asked], found: Vec<usize>) -> Vec<usize> {
+    let stamp = |i: &usize| match &calls[*i].ask.action {
+        Action::Append { producer, .. } => producer.as_ref(),
+        _ => None,
+    };
+    let acknowledged = |i: &&usize| matches!(calls[**i].outcome, Outcome::Appended { .. });
+    let taken: HashSet<&Stamp> = found.iter().filter(acknowledged).filter_map(stamp).collect();
+    let keep = |i: &usize| {
+        let Some(s) = stamp(i).filter(|_| calls[*i].outcome == Outcome::Refused(Refusal::Producer)) else {
+            return true;
+        };
+        let last = |seq| taken.contains(&Stamp { seq, ..s.clone() });
+        s.seq == 0 || last(s.seq - 1)
+    };
+    found.iter().copied().filter(keep).collect()
 }

@@ -310,6 +310,7 @@ impl Player {
         rules::check_growth(&before, &self.state);
         rules::check_moves(&before, &self.state, envelope);
         rules::check_ownership(&mut self.openings, &before, &self.state, envelope, &outcome);
+        rules::check_placement(&before, &self.state, envelope, &outcome);
         assert_eq!(pick(&self.state), rules::exhaustive_pick(&self.state));
     }
 }

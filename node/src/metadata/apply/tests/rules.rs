@@ -143,6 +143,44 @@ pub(super) fn check_growth(before: &State, after: &State) {
     }
 }
 
+/// Whatever the log itself chose a session for is at the one that the rule names, and nothing else moved there. A
+/// transfer's target is a person's choice.
+pub(super) fn check_placement(before: &State, after: &State, envelope: &Envelope, outcome: &Outcome) {
+    let chosen = exhaustive_pick(before);
+    let by = envelope.request.as_ref().and_then(|r| before.live_by_id(&r.session)).map(|(no, _)| no);
+    let meant = matches!(envelope.command, Command::BeginTransfer { .. });
+    let mut fresh = 0;
+    for (id, now) in &after.streams {
+        let was = before.stream(*id).map(|s| (before.disposition_of(s), s));
+        let placed_before = match was {
+            Some((Disposition::PlacedAt(no), _)) => Some(no),
+            Some((Disposition::OpenAt(..), _)) => before.transfer(*id).map(|t| t.target),
+            Some((Disposition::AwaitingRecovery(_) | Disposition::Released, _)) | None => None,
+        };
+        let at = match after.disposition_of(now) {
+            Disposition::PlacedAt(no) => no,
+            Disposition::OpenAt(no, epoch) if was.is_none_or(|(_, s)| s.epoch < epoch) => no,
+            Disposition::OpenAt(..) | Disposition::AwaitingRecovery(_) | Disposition::Released => continue,
+        };
+        if placed_before == Some(at) || meant {
+            continue;
+        }
+        fresh += 1;
+        let hands_over = matches!(envelope.command, Command::HandOver { .. });
+        // The second of two that are handed over counts the first.
+        assert!(chosen == Some(at) || hands_over, "{id} went to {at:?}, not {chosen:?}, by {envelope:?}");
+        assert!(!hands_over || Some(at) != by, "{id} was handed over to the node that drains");
+    }
+    if let Ok(Answer::Created { stream, owner }) = outcome {
+        let named = after.live_by_id(owner).map(|(no, _)| no);
+        let repeated = before.stream(*stream).is_some();
+        assert!(
+            repeated || (fresh == 1 && named == chosen),
+            "{stream} was created at {owner}, not {chosen:?}"
+        );
+    }
+}
+
 /// The rule of placement, word by word, with everything counted anew.
 pub(super) fn exhaustive_pick(state: &State) -> Option<SessionNo> {
     let assigned = |no: SessionNo| {

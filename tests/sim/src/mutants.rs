@@ -1,0 +1,41 @@
+//! Runs with a deliberate mistake in the node's code, and whether somebody notices.
+//!
+//! Invariant: a mutant is found only by an invariant that its run breaks, or by the code's own panic; a run that is
+//! found wanting as a run ("run") finds nothing. `docs/mutants.md` lists them.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use weir::mutant::{self, Mutant};
+
+use crate::invariants::{self, Broken};
+use crate::trace::Trace;
+
+/// How a mutant was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// By the run of this seed.
+    pub seed: u64,
+    /// What was broken, or what the code said when it panicked.
+    pub broken: Broken,
+}
+
+/// The first seed whose run shows the mistake.
+pub fn find(mutant: Mutant, seeds: Range<u64>, run: impl Fn(u64) -> Trace) -> Option<Found> {
+    seeds.into_iter().find_map(|seed| judge(Some(mutant), seed, &run).map(|broken| Found { seed, broken }))
+}
+
+/// What one run breaks, with a mistake in the code or without.
+pub fn judge(mutant: Option<Mutant>, seed: u64, run: impl Fn(u64) -> Trace) -> Option<Broken> {
+    mutant::set(mutant);
+    let judged = catch_unwind(AssertUnwindSafe(|| invariants::check(&run(seed))));
+    mutant::set(None);
+    match judged {
+        Ok(broken) => broken.into_iter().find(|b| b.invariant != "run" || mutant.is_none()),
+        Err(panic) => {
+            let said = panic.downcast_ref::<String>().cloned();
+            let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Some(Broken { invariant: "panic", message: said.unwrap_or_default() })
+        }
+    }
+}
