@@ -6,7 +6,7 @@
 use weir_tests::rng::Rng;
 
 use crate::invariants::{self, Broken};
-use crate::schedule::Schedule;
+use crate::schedule::{Scenario, Schedule};
 use crate::trace::Trace;
 use crate::world::{Ran, World};
 
@@ -18,9 +18,14 @@ pub struct Verdict {
     pub broken: Vec<Broken>,
 }
 
-/// Plays the schedule that follows from `seed`. `tell` is told the time, in nanoseconds since the run began.
-pub fn run(seed: u64, tell: fn(u64)) -> Verdict {
-    let schedule = Schedule::draw(&mut Rng::new(seed));
+/// Plays the schedule that follows from `seed`, or the scenario's. `tell` is told the time, in nanoseconds since the run
+/// began.
+pub fn run(seed: u64, scenario: Option<Scenario>, tell: fn(u64)) -> Verdict {
+    let mut rng = Rng::new(seed);
+    let schedule = match scenario {
+        Some(scenario) => scenario.schedule(&mut rng),
+        None => Schedule::draw(&mut rng),
+    };
     play(seed, schedule, tell)
 }
 
