@@ -174,6 +174,7 @@ impl World {
             size: self.schedule.nodes,
             voters: self.schedule.voters,
             slots: self.schedule.slots[like],
+            bulk: self.schedule.bulk > 0,
             routing: if self.schedule.forwards[like] { RoutingMode::Forward } else { RoutingMode::Redirect },
         };
         let place = Place::new(hardware, setup.config(), &self.bucket, &self.recorder);
