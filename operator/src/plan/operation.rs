@@ -242,10 +242,10 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             return Some(Operation::wait(kind, node, format!("{why}; {}: {}", other.id, other.trouble())));
         }
     }
-    if node.has_spoiled_volume() {
-        if let Err(wait) = super::nodes::may_replace_data(facts, node) {
-            return Some(Operation::hold(kind, node, wait));
-        }
+    if node.has_spoiled_volume()
+        && let Err(wait) = super::nodes::may_replace_data(facts, node)
+    {
+        return Some(Operation::hold(kind, node, wait));
     }
     let action = delete_pod(node, false, why.clone())?;
     Some(Operation {
@@ -292,10 +292,10 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
         true => "its volume is to be given up",
         false => "its template has changed",
     };
-    if node.has_spoiled_volume() {
-        if let Err(wait) = super::nodes::may_replace_data(facts, node) {
-            return Some(Operation::hold(kind, node, wait));
-        }
+    if node.has_spoiled_volume()
+        && let Err(wait) = super::nodes::may_replace_data(facts, node)
+    {
+        return Some(Operation::hold(kind, node, wait));
     }
     let others_take = facts.nodes.values().any(|n| n.ordinal != node.ordinal && takes_streams(n));
     if !others_take {

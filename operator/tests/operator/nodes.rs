@@ -101,7 +101,7 @@ impl Nodes {
     pub(crate) fn has_quorum(&self) -> bool {
         let voters = self.voters();
         let up = voters.iter().filter(|id| self.is_up(**id) && self.members[id].caught_up).count();
-        !voters.is_empty() && up >= voters.len() / 2 + 1
+        !voters.is_empty() && up > voters.len() / 2
     }
 
     /// Voters that would be left without a node's.
@@ -112,13 +112,14 @@ impl Nodes {
         if !voters.iter().any(|id| its(&id)) || !self.has_quorum() {
             return true;
         }
-        // With one node there is no other way.
-        if self.records.len() == 1 {
+        // With nobody to take the only vote there is no other way.
+        let takes = |r: &Record| r.alive && r.draining.is_none() && r.slots > 0 && r.incarnation != pod_uid;
+        if voters.len() == 1 && !self.records.values().any(takes) {
             return true;
         }
         let up =
             voters.iter().filter(|id| !its(id) && self.is_up(**id) && self.members[id].caught_up).count();
-        up >= voters.len() / 2 + 1
+        up > voters.len() / 2
     }
 
     /// The node's session is alive and its process can serve.

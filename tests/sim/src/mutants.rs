@@ -39,3 +39,21 @@ pub fn judge(mutant: Option<Mutant>, seed: u64, run: impl Fn(u64) -> Trace) -> O
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use weir::mutant::Mutant;
+
+    /// The document has a row for each of them, and for nothing else.
+    #[test]
+    fn the_document_lists_every_mutant() {
+        let document = include_str!("../../../docs/mutants.md");
+        let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let mut listed: Vec<&str> =
+            rows.filter(|name| name.chars().next().is_some_and(char::is_uppercase)).collect();
+        listed.sort_unstable();
+        let mut all: Vec<String> = Mutant::ALL.iter().map(|m| format!("{m:?}")).collect();
+        all.sort_unstable();
+        assert_eq!(listed, all);
+    }
+}
