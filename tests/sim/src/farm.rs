@@ -108,8 +108,6 @@ pub fn play_all(program: &str, seeds: &[u64], more: &[&str]) -> Vec<Report> {
 
 /// For a person: what failed, and how to see it again.
 pub fn tell(failed: &[Report]) -> String {
-    let each = |report: &Report| {
-        format!("=== make sim SEED={}\n{}", report.seed, report.text)
-    };
+    let each = |report: &Report| format!("=== make sim SEED={}\n{}", report.seed, report.text);
     failed.iter().map(each).collect::<Vec<_>>().join("\n")
 }

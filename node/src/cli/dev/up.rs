@@ -30,7 +30,7 @@ use crate::tasks::Tasks;
 const USUAL: usize = 3;
 /// For all to be ready: a start that has much to recover takes its time.
 const READY: Duration = Duration::from_secs(180);
-/// From SIGTERM to SIGKILL: longer than the nodes give themselves.
+/// From SIGTERM to SIGKILL: much longer than the nodes give themselves.
 const GRACE: Duration = Duration::from_secs(15);
 /// For one request to the admin API.
 const ASK: Duration = Duration::from_secs(10);
