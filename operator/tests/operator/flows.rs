@@ -234,6 +234,18 @@ async fn a_lost_host_is_given_up_and_its_node_comes_back_elsewhere_with_a_new_vo
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_volume_that_was_bound_to_a_removed_host_is_replaced() {
+    let mut world = up(3).await;
+    let before = outcome_of(1, &world).2;
+    let host = world.host_of(1);
+    world.remove_host(&host);
+    world.until("another member", |w| outcome_of(1, w).2 != before).await;
+    world.at_rest().await;
+    assert_eq!(world.value()["status"]["nodes"][1]["volume"], "data-demo-1-1");
+    assert_eq!(world.nodes.lock().voters().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_host_that_is_lost_with_the_majority_is_waited_for() {
     let mut world = up(3).await;
     let before = world.pod_uids();
