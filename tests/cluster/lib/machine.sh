@@ -56,8 +56,8 @@ make_cgroups() {
     say "cgroups: v1"
     for top in /sys/fs/cgroup/*/; do
         top="${top%/}"
-        # `cpu` may be a link to `cpu,cpuacct`; v2 beside v1 holds no controllers.
-        [[ ! -L $top && ! -f $top/cgroup.controllers ]] || continue
+        # `cpu` may be a link to `cpu,cpuacct`. v2 beside v1 holds no controllers, but the kubelet puts pods there, too.
+        [[ ! -L $top ]] || continue
         record_cgroup "$top/$CGROUP"
         mkdir -p "$top/$CGROUP"
         for host in "${HOSTS[@]}"; do
