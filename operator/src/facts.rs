@@ -117,7 +117,8 @@ impl Node<'_> {
     /// It drains, and that is not over, or not asked for by the spec.
     pub fn is_disturbed_by_drain(&self) -> bool {
         let asked = self.drain_wanted || self.cordoned;
-        self.log.is_some_and(|l| l.draining) && !(asked && self.drain.is_some_and(|d| d.remaining_streams == 0))
+        self.log.is_some_and(|l| l.draining)
+            && !(asked && self.drain.is_some_and(|d| d.remaining_streams == 0))
     }
 
     /// It was disturbed lately and may still come up by itself.
@@ -388,7 +389,8 @@ impl<'a> Facts<'a> {
     /// Fewer vote than the cluster aims at; how many, and at how many it aims.
     pub fn voters_missing(&self) -> Option<(usize, usize)> {
         let members = self.log?.members.as_ref()?;
-        let (have, want) = (members.members.iter().filter(|m| m.voter).count(), members.voter_target as usize);
+        let (have, want) =
+            (members.members.iter().filter(|m| m.voter).count(), members.voter_target as usize);
         (have < want).then_some((have, want))
     }
 

@@ -35,10 +35,12 @@ pub fn run(seed: u64, scenario: Option<Scenario>, tell: fn(u64)) -> Verdict {
 
 /// Views did lag: requests went round, were refused after waiting for what the sender knew, and never more than so far.
 fn stale_views(trace: &Trace) -> Option<Broken> {
-    let told = || trace.events.iter().filter_map(|e| match &e.what {
-        What::Answered { told, .. } => Some(told),
-        _ => None,
-    });
+    let told = || {
+        trace.events.iter().filter_map(|e| match &e.what {
+            What::Answered { told, .. } => Some(told),
+            _ => None,
+        })
+    };
     let most = told().map(|t| t.hops).max().unwrap_or(0);
     let refused = told().filter(|t| t.hops > 0 && t.status == 503).count();
     let seen = format!("{most} hops at most, {refused} times 503 after one");

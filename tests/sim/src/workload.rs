@@ -79,7 +79,7 @@ impl Known {
             text: format!("s{i}").into(),
             json: i % 3 == 2,
             ttl: (i % 5 == 4).then_some(2 + i as u64 % 3),
-            calm: i % 4 == 0,
+            calm: i.is_multiple_of(4),
             fork: false,
             there: false,
             closed: false,
@@ -143,7 +143,11 @@ impl Known {
         let mut next = self.next_record.lock();
         *next += 1;
         let pad = if rng.one_in(20) { rng.below(20_000) } else { rng.below(100) };
-        Record { id: *next, pad: u32::try_from(pad).unwrap_or(0), elements: u32::try_from(rng.between(1, 3)).unwrap_or(1) }
+        Record {
+            id: *next,
+            pad: u32::try_from(pad).unwrap_or(0),
+            elements: u32::try_from(rng.between(1, 3)).unwrap_or(1),
+        }
     }
 
     fn with<T>(&self, at: usize, f: impl FnOnce(&mut Name) -> T) -> T {
@@ -190,7 +194,10 @@ impl Worker {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let record = Some(self.known.record(&mut self.rng));
-        while !matches!(self.append(&name, &Append { record, ..Append::default() }).await, Outcome::Appended { .. }) {
+        while !matches!(
+            self.append(&name, &Append { record, ..Append::default() }).await,
+            Outcome::Appended { .. }
+        ) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let mut names = self.known.names.lock();
@@ -208,7 +215,8 @@ impl Worker {
         for at in (0..count).step_by(1 + count / 400) {
             let name = self.known.with(at, |n| n.clone());
             loop {
-                let definite = |o: &Outcome| matches!(o, Outcome::Read(_) | Outcome::Refused(Refusal::Missing));
+                let definite =
+                    |o: &Outcome| matches!(o, Outcome::Read(_) | Outcome::Refused(Refusal::Missing));
                 let read = self.read_all(&name, 0).await;
                 if definite(&read) {
                     self.head(&name).await;
@@ -340,7 +348,17 @@ impl Worker {
             let ttl = self.rng.one_in(3).then(|| self.rng.between(1, 4));
             let text = format!("n{i}").into();
             let (there, fork) = (false, false);
-            names.push(Name { text, ttl, fork, there, seen: 0, lives: 0, closed: false, producers: Default::default(), ..like });
+            names.push(Name {
+                text,
+                ttl,
+                fork,
+                there,
+                seen: 0,
+                lives: 0,
+                closed: false,
+                producers: Default::default(),
+                ..like
+            });
             i
         };
         let name = self.known.with(at, |n| n.clone());
@@ -357,7 +375,17 @@ impl Worker {
             let text = format!("f{i}").into();
             let producers = Default::default();
             let fork = true;
-            let name = Name { text, fork, there: false, closed: false, calm: false, seen: 0, lives: 0, producers, ..source.clone() };
+            let name = Name {
+                text,
+                fork,
+                there: false,
+                closed: false,
+                calm: false,
+                seen: 0,
+                lives: 0,
+                producers,
+                ..source.clone()
+            };
             names.push(name);
             i
         };
@@ -456,12 +484,14 @@ impl Worker {
     }
 
     async fn delete(&mut self, name: &Name) -> Outcome {
-        let say = Say { method: Method::DELETE, target: path(&name.text), headers: Vec::new(), body: Bytes::new() };
+        let say =
+            Say { method: Method::DELETE, target: path(&name.text), headers: Vec::new(), body: Bytes::new() };
         self.call(ask(name, Action::Delete), say, meaning::deleted).await
     }
 
     async fn head(&mut self, name: &Name) -> Outcome {
-        let say = Say { method: Method::HEAD, target: path(&name.text), headers: Vec::new(), body: Bytes::new() };
+        let say =
+            Say { method: Method::HEAD, target: path(&name.text), headers: Vec::new(), body: Bytes::new() };
         self.call(ask(name, Action::Head), say, meaning::found).await
     }
 
@@ -477,7 +507,9 @@ impl Worker {
         loop {
             let outcome = self.read(name, from, "").await;
             match &outcome {
-                Outcome::Read(r) if !r.up_to_date && !r.closed && !r.content.is_empty() => from = From::At(r.next),
+                Outcome::Read(r) if !r.up_to_date && !r.closed && !r.content.is_empty() => {
+                    from = From::At(r.next)
+                }
                 _ => return outcome,
             }
         }

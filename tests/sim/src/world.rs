@@ -372,7 +372,10 @@ impl World {
 
     fn machines(&self) -> Vec<String> {
         let nodes = self.places.iter().map(|p| p.hardware.name.clone());
-        nodes.chain((0..CLIENTS.0).map(|c| format!("c{c}"))).chain(["judge".to_owned(), "admin".to_owned()]).collect()
+        nodes
+            .chain((0..CLIENTS.0).map(|c| format!("c{c}")))
+            .chain(["judge".to_owned(), "admin".to_owned()])
+            .collect()
     }
 
     fn cut_all(&mut self, place: usize, clients: bool) {

@@ -92,6 +92,7 @@ fn flags_that_every_node_has_of_its_own_are_refused() {
     assert_eq!(plan::clash(&settings, &more("--data-dir=/y")), Some("--data-dir=/y"));
     assert_eq!(plan::clash(&settings, &more("--config")), Some("--config"));
     assert_eq!(plan::clash(&settings, &more("--node-timeout=5s")), None);
+    assert_eq!(plan::clash(&settings, &more("--log-level=debug")), None, "a flag holds before the file");
 }
 
 #[test]
