@@ -32,13 +32,16 @@ bed_tools() {
 }
 
 bed_up() {
-    bed_tools
-    if bed_is_up; then
-        say "the bed is up already"
-    else
-        [[ ! -f $RECORD ]] || { say "removing what an earlier bed left behind"; bed_remove; }
-        bed_start
+    need_root
+    alone
+    mkdir -p "$LOGS"
+    # Before the tools, whose links are in the folder that goes.
+    if [[ -f $RECORD ]] && ! bed_is_up; then
+        say "removing what an earlier bed left behind"
+        bed_remove
     fi
+    bed_tools
+    if [[ -f $RECORD ]]; then say "the bed is up already"; else bed_start; fi
 }
 
 bed_start() {
