@@ -182,9 +182,10 @@ async fn scaling_out_and_in_drains_first_and_leaves_the_members_right() {
     world.edit(|c| c["spec"]["replicas"] = json!(3));
     world.at_rest().await;
     assert_eq!(deletes(&world), ["demo-4", "demo-3"]);
-    let nodes = world.nodes.lock();
-    assert_eq!((nodes.records.len(), nodes.members.len(), nodes.voters().len()), (3, 3, 3));
-    drop(nodes);
+    {
+        let nodes = world.nodes.lock();
+        assert_eq!((nodes.records.len(), nodes.members.len(), nodes.voters().len()), (3, 3, 3));
+    }
     assert_eq!(world.streams(), 150);
     assert_eq!(world.api.store.lock().all("persistentvolumeclaims").len(), 5, "kept by default");
     assert_eq!(world.value()["status"]["replicas"], 3);
@@ -368,12 +369,13 @@ async fn objects_that_somebody_changed_are_put_right_and_foreign_ones_are_left_a
     });
     world.api.store.lock().remove("poddisruptionbudgets", "demo");
     world.at_rest().await;
-    let store = world.api.store.lock();
-    let service = store.get("services", "demo").unwrap();
-    assert_eq!(service["spec"]["selector"], json!({"weir.dev/cluster": "demo"}));
-    assert_eq!(service["spec"]["sessionAffinity"], "None", "fields of others are theirs");
-    assert!(store.get("poddisruptionbudgets", "demo").is_some());
-    drop(store);
+    {
+        let store = world.api.store.lock();
+        let service = store.get("services", "demo").unwrap();
+        assert_eq!(service["spec"]["selector"], json!({"weir.dev/cluster": "demo"}));
+        assert_eq!(service["spec"]["sessionAffinity"], "None", "fields of others are theirs");
+        assert!(store.get("poddisruptionbudgets", "demo").is_some());
+    }
 
     let world = World::new(&minimal(), 3);
     let foreign =
@@ -573,7 +575,7 @@ async fn an_api_server_that_fails_is_outlived() {
         let mut n = 0u32;
         world.api.store.lock().fault = Some(Box::new(move |method: &Method, _| {
             n += 1;
-            (*method != Method::GET && n % 3 != 0 || n % 11 == 0).then_some(fault)
+            (*method != Method::GET && !n.is_multiple_of(3) || n.is_multiple_of(11)).then_some(fault)
         }));
         world.edit(|c| {
             c["spec"]["replicas"] = json!(4);

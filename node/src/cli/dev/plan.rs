@@ -16,8 +16,10 @@ use super::Routing;
 const STEP: u16 = 10;
 /// The highest first port that leaves room for nine nodes.
 pub(super) const BASE_MAX: u16 = u16::MAX - 8 * STEP - 2;
-/// From SIGTERM until a node exits whatever is left to do.
-const GRACE: &str = "10s";
+/// Settings that the user's own flags may say otherwise. From SIGTERM until a node exits whatever is left to do: when all
+/// stop at once, whoever is last has no majority to end its session with, and need not wait long for one. And of a node
+/// that is away the library of the log has a lot to say, many times a second.
+const SOFT: [(&str, &str); 2] = [("shutdown-grace", "3s"), ("log-level", "info,openraft=off")];
 
 /// A node's three ports on loopback; 0 is any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,7 +110,9 @@ impl Plan {
         }
         // Without effect where there is a cluster already.
         set("bootstrap", Value::Boolean(node == 0));
-        set("shutdown-grace", text(GRACE.to_owned()));
+        for (name, value) in SOFT {
+            set(name, text(value.to_owned()));
+        }
         if let Some(slots) = self.slots.get(node) {
             set("slots", Value::Integer(i64::from(slots.get())));
         }
@@ -138,6 +142,7 @@ pub(super) fn variables(settings: &Table) -> Vec<String> {
 pub(super) fn clash<'a>(settings: &Table, more: &'a [String]) -> Option<&'a str> {
     more.iter().map(String::as_str).find(|flag| {
         let name = flag.strip_prefix("--").map(|f| f.split('=').next().unwrap_or(f));
-        name.is_some_and(|name| name == "config" || settings.contains_key(name))
+        let soft = |name: &str| SOFT.iter().any(|(soft, _)| *soft == name);
+        name.is_some_and(|name| name == "config" || settings.contains_key(name) && !soft(name))
     })
 }

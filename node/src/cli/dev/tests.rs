@@ -92,6 +92,7 @@ fn flags_that_every_node_has_of_its_own_are_refused() {
     assert_eq!(plan::clash(&settings, &more("--data-dir=/y")), Some("--data-dir=/y"));
     assert_eq!(plan::clash(&settings, &more("--config")), Some("--config"));
     assert_eq!(plan::clash(&settings, &more("--node-timeout=5s")), None);
+    assert_eq!(plan::clash(&settings, &more("--log-level=debug")), None, "a flag holds before the file");
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn logs_are_shown_by_whole_lines_without_control_characters() {
     let mut again = fs::File::options().append(true).open(&path).unwrap();
     again.write_all(b"x\n").unwrap();
     assert_eq!(read(), "node-0 | x\n");
-    assert_eq!(Tail::at_end("n".to_owned(), path).read(&mut Vec::new()).unwrap(), false);
+    assert!(!Tail::at_end("n".to_owned(), path).read(&mut Vec::new()).unwrap());
 }
 
 fn three() -> Vec<Shown> {
