@@ -250,16 +250,17 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             return Some(Operation::wait(kind, node, format!("{why}; {}: {}", other.id, other.trouble())));
         }
     }
-    if node.has_spoiled_volume()
+    let unreachable = node.has_unreachable_volume(facts.observed.now_ms);
+    if (node.has_spoiled_volume() || unreachable)
         && let Err(wait) = super::nodes::may_replace_data(facts, node)
     {
         return Some(Operation::hold(kind, node, wait));
     }
-    let action = delete_pod(node, false, why.clone())?;
-    Some(Operation {
-        drains: false,
-        ..Operation::act(kind, node, format!("{why}; replacing its pod"), action)
-    })
+    let mut operation = Operation::wait(kind, node, format!("{why}; replacing its pod"));
+    operation.drains = false;
+    operation.actions.extend(node.volume.filter(|v| unreachable && !v.abandoned).map(|v| give_up(v, &why)));
+    operation.actions.push(delete_pod(node, false, why)?);
+    Some(operation)
 }
 
 /// Its container was not even started yet.

@@ -49,6 +49,7 @@ bed_start() {
     rm -rf "$LOGS" "$BED/etcd"
     mkdir -p "$LOGS"
     record_begin
+    echo "${HOSTS[*]}" >"$BED/hosts"
     make_cgroups
     start_control
     make_pki
