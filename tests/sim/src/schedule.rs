@@ -88,7 +88,9 @@ impl Scenario {
         let mut parts = name.split(':');
         match (parts.next()?, parts.next(), parts.next()) {
             ("stale-views", None, None) => Some(Self::StaleViews),
-            ("many", Some(nodes), Some(streams)) => Some(Self::Many(nodes.parse().ok()?, streams.parse().ok()?)),
+            ("many", Some(nodes), Some(streams)) => {
+                Some(Self::Many(nodes.parse().ok()?, streams.parse().ok()?))
+            }
             _ => None,
         }
     }
