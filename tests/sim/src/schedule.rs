@@ -78,16 +78,19 @@ pub struct Schedule {
 pub enum Scenario {
     /// Nodes that redirect and, in turns, two of them that hear nothing of the log while streams move.
     StaleViews,
-    /// Fifty nodes and ten thousand streams.
-    Many,
+    /// So many nodes, and so many streams that are created and appended to once.
+    Many(usize, usize),
 }
 
 impl Scenario {
-    /// By its name.
+    /// By its name: `stale-views`, or `many:NODES:STREAMS`.
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "stale-views" => Some(Self::StaleViews),
-            "many" => Some(Self::Many),
+        let mut parts = name.split(':');
+        match (parts.next()?, parts.next(), parts.next()) {
+            ("stale-views", None, None) => Some(Self::StaleViews),
+            ("many", Some(nodes), Some(streams)) => {
+                Some(Self::Many(nodes.parse().ok()?, streams.parse().ok()?))
+            }
             _ => None,
         }
     }
@@ -96,13 +99,13 @@ impl Scenario {
     pub fn schedule(self, rng: &mut Rng) -> Schedule {
         match self {
             Self::StaleViews => stale_views(rng),
-            Self::Many => Schedule {
-                nodes: 50,
+            Self::Many(nodes, bulk) => Schedule {
+                nodes,
                 voters: 3,
                 streams: 0,
-                bulk: 10_000,
-                forwards: vec![false; 52],
-                slots: vec![1; 52],
+                bulk,
+                forwards: vec![false; nodes + 2],
+                slots: vec![1; nodes + 2],
                 actions: Vec::new(),
                 calm_ms: FORMED_MS,
             },
