@@ -8,6 +8,7 @@
 use crate::action::Action;
 use crate::crd::UpdateStrategy;
 use crate::facts::{Facts, Health, Node};
+use crate::observed::VolumeView;
 use crate::resources::volume;
 
 /// How long no node may be ready before an unready one is restarted without a majority being known.
@@ -79,6 +80,15 @@ fn delete_pod(node: &Node<'_>, force: bool, why: String) -> Option<Action> {
     Some(Action::DeletePod { name: pod.name.clone(), uid: pod.uid.clone(), force, why })
 }
 
+fn give_up(v: &VolumeView, why: &str) -> Action {
+    Action::PatchVolume {
+        name: v.name.clone(),
+        uid: v.uid.clone(),
+        patch: volume::abandon(why),
+        why: why.to_owned(),
+    }
+}
+
 /// A pod on a lost host: its session is ended first, so that its process, which may still run, acknowledges nothing; its
 /// volume stays where it is and is never used again, so that it cannot vote twice.
 fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
@@ -106,12 +116,7 @@ fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
     }
     let mut operation = Operation::wait(kind, node, format!("{why}; giving its pod up"));
     if let Some(v) = node.volume.filter(|v| node.wanted && !v.abandoned) {
-        operation.actions.push(Action::PatchVolume {
-            name: v.name.clone(),
-            uid: v.uid.clone(),
-            patch: volume::abandon(&why),
-            why: why.clone(),
-        });
+        operation.actions.push(give_up(v, &why));
     }
     operation.actions.extend(delete_pod(node, true, why));
     Some(operation)
@@ -121,12 +126,13 @@ fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
 fn removal(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Remove;
     let leaving = |n: &&Node<'_>| !n.wanted && (n.pod.is_some() || n.log.is_some());
-    // One that is drained or stopped already, for whatever reason, goes first.
+    // One that is gone already goes first: its vote is missed until it has left. Then one that is drained or stopping.
+    let gone = |n: &&Node<'_>| n.pod.is_none() && n.log.is_some_and(|l| !l.alive);
     let begun = |n: &&Node<'_>| {
         n.health == Health::Stopping || n.pod.is_none() || n.log.is_some_and(|l| l.draining || !l.alive)
     };
     let all = || facts.nodes.values().rev().filter(leaving);
-    let node = all().find(begun).or_else(|| all().next())?;
+    let node = all().find(gone).or_else(|| all().find(begun)).or_else(|| all().next())?;
     if facts.log.is_none() {
         // Nobody ever served: there is nothing to drain.
         if facts.cluster_uid().is_none() && node.health != Health::Stopping {
@@ -210,7 +216,9 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
         Health::Broken(_) => {
             n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some())
         }
-        Health::Pending(_) => n.outdated || n.has_spoiled_volume(),
+        Health::Pending(_) => {
+            n.outdated || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
+        }
         Health::Starting(_) => n.outdated && !n.is_serving(),
         Health::Unready(_) => n.outdated,
         Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
@@ -242,16 +250,17 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             return Some(Operation::wait(kind, node, format!("{why}; {}: {}", other.id, other.trouble())));
         }
     }
-    if node.has_spoiled_volume()
+    let unreachable = node.has_unreachable_volume(facts.observed.now_ms);
+    if (node.has_spoiled_volume() || unreachable)
         && let Err(wait) = super::nodes::may_replace_data(facts, node)
     {
         return Some(Operation::hold(kind, node, wait));
     }
-    let action = delete_pod(node, false, why.clone())?;
-    Some(Operation {
-        drains: false,
-        ..Operation::act(kind, node, format!("{why}; replacing its pod"), action)
-    })
+    let mut operation = Operation::wait(kind, node, format!("{why}; replacing its pod"));
+    operation.drains = false;
+    operation.actions.extend(node.volume.filter(|v| unreachable && !v.abandoned).map(|v| give_up(v, &why)));
+    operation.actions.push(delete_pod(node, false, why)?);
+    Some(operation)
 }
 
 /// Its container was not even started yet.

@@ -182,9 +182,10 @@ async fn scaling_out_and_in_drains_first_and_leaves_the_members_right() {
     world.edit(|c| c["spec"]["replicas"] = json!(3));
     world.at_rest().await;
     assert_eq!(deletes(&world), ["demo-4", "demo-3"]);
-    let nodes = world.nodes.lock();
-    assert_eq!((nodes.records.len(), nodes.members.len(), nodes.voters().len()), (3, 3, 3));
-    drop(nodes);
+    {
+        let nodes = world.nodes.lock();
+        assert_eq!((nodes.records.len(), nodes.members.len(), nodes.voters().len()), (3, 3, 3));
+    }
     assert_eq!(world.streams(), 150);
     assert_eq!(world.api.store.lock().all("persistentvolumeclaims").len(), 5, "kept by default");
     assert_eq!(world.value()["status"]["replicas"], 3);
@@ -229,6 +230,18 @@ async fn a_lost_host_is_given_up_and_its_node_comes_back_elsewhere_with_a_new_vo
     world.host_returns(&host);
     world.at_rest().await;
     assert_eq!(outcome_of(1, &world), after, "and never comes back");
+    assert_eq!(world.nodes.lock().voters().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_bound_to_a_removed_host_is_replaced() {
+    let mut world = up(3).await;
+    let before = outcome_of(1, &world).2;
+    let host = world.host_of(1);
+    world.remove_host(&host);
+    world.until("another member", |w| outcome_of(1, w).2 != before).await;
+    world.at_rest().await;
+    assert_eq!(world.value()["status"]["nodes"][1]["volume"], "data-demo-1-1");
     assert_eq!(world.nodes.lock().voters().len(), 3);
 }
 
@@ -356,12 +369,13 @@ async fn objects_that_somebody_changed_are_put_right_and_foreign_ones_are_left_a
     });
     world.api.store.lock().remove("poddisruptionbudgets", "demo");
     world.at_rest().await;
-    let store = world.api.store.lock();
-    let service = store.get("services", "demo").unwrap();
-    assert_eq!(service["spec"]["selector"], json!({"weir.dev/cluster": "demo"}));
-    assert_eq!(service["spec"]["sessionAffinity"], "None", "fields of others are theirs");
-    assert!(store.get("poddisruptionbudgets", "demo").is_some());
-    drop(store);
+    {
+        let store = world.api.store.lock();
+        let service = store.get("services", "demo").unwrap();
+        assert_eq!(service["spec"]["selector"], json!({"weir.dev/cluster": "demo"}));
+        assert_eq!(service["spec"]["sessionAffinity"], "None", "fields of others are theirs");
+        assert!(store.get("poddisruptionbudgets", "demo").is_some());
+    }
 
     let world = World::new(&minimal(), 3);
     let foreign =
@@ -561,7 +575,7 @@ async fn an_api_server_that_fails_is_outlived() {
         let mut n = 0u32;
         world.api.store.lock().fault = Some(Box::new(move |method: &Method, _| {
             n += 1;
-            (*method != Method::GET && n % 3 != 0 || n % 11 == 0).then_some(fault)
+            (*method != Method::GET && !n.is_multiple_of(3) || n.is_multiple_of(11)).then_some(fault)
         }));
         world.edit(|c| {
             c["spec"]["replicas"] = json!(4);

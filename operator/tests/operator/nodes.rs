@@ -209,12 +209,11 @@ impl Nodes {
         let floor = self.epochs.get(&process.node).map_or(0, |e| e + 1);
         let epoch = u64::try_from(self.now_ms).unwrap().max(floor);
         self.epochs.insert(process.node.clone(), epoch);
-        if let Some(had) = &had {
-            if let Some(other) =
+        if let Some(had) = &had
+            && let Some(other) =
                 self.processes.get_mut(&had.incarnation).filter(|p| p.pod_uid != process.pod_uid)
-            {
-                other.superseded = true;
-            }
+        {
+            other.superseded = true;
         }
         let record = Record {
             epoch,

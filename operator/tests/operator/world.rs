@@ -310,7 +310,17 @@ impl World {
                 self.bound.insert(uid, host.clone());
                 store.edit("pods", name, |pod| pod["spec"]["nodeName"] = json!(host));
             }
-            None => unscheduled(&mut store, "0/3 nodes are available: volume node affinity conflict"),
+            None => {
+                let all = self.hosts.len();
+                let why = match self.bound.get(&uid).is_some_and(|h| self.hosts.contains(h)) {
+                    true => format!(
+                        "1 node(s) were unschedulable, {} node(s) had volume node affinity conflict",
+                        all - 1
+                    ),
+                    false => format!("{all} node(s) had volume node affinity conflict"),
+                };
+                unscheduled(&mut store, &format!("0/{all} nodes are available: {why}. preemption: 0"));
+            }
         }
     }
 
@@ -554,6 +564,16 @@ impl World {
     pub(crate) fn host_returns(&mut self, host: &str) {
         self.down.remove(host);
         self.nodes.lock().cut.remove(host);
+    }
+
+    /// The host is removed from the cluster, its pods with it.
+    pub(crate) fn remove_host(&mut self, host: &str) {
+        let of = |w: &Self, n: u32| w.pod(n).is_some_and(|p| p["spec"]["nodeName"] == host);
+        for n in (0..10).filter(|n| of(self, *n)).collect::<Vec<_>>() {
+            self.lose_pod(n);
+        }
+        self.hosts.retain(|h| h != host);
+        self.api.store.lock().remove("nodes", host);
     }
 
     pub(crate) fn host_of(&self, ordinal: u32) -> String {

@@ -3,10 +3,10 @@
 # nested in it, as a machine in its rack. Whatever is started, mounted or linked inside ends with the first process of
 # `control`, and a host's with the first process of the host: that is also how a host loses its power.
 
-# The first process of a namespace. It ends unless told within ten seconds that it has been recorded; as process 1 a
+# The first process of a namespace. It ends unless told within a minute that it has been recorded; as process 1 a
 # shell reaps orphans.
 # shellcheck disable=SC2016
-INIT='read -t 10 -r _ <>"$1" || exit 1; trap "exit 0" TERM; sleep infinity & while :; do wait; done'
+INIT='read -t 60 -r _ <>"$1" || exit 1; trap "exit 0" TERM; sleep infinity & while :; do wait; done'
 
 inside() { # inside PLACE COMMAND…: in the network, mounts and processes of `control` or of a host
     local place="$1" init
@@ -18,7 +18,9 @@ inside() { # inside PLACE COMMAND…: in the network, mounts and processes of `c
 # The only child of a process, once there is one.
 child_of() {
     local pid
-    for _ in {1..100}; do
+    # Patient: a loaded machine may take seconds to fork.
+    for _ in {1..1500}; do
+        [[ -d /proc/$1 ]] || return 1
         # The file has no end of line.
         { read -r pid _ <"/proc/$1/task/$1/children"; } 2>/dev/null || true
         [[ -z ${pid:-} ]] || { echo "$pid"; return; }
@@ -40,7 +42,7 @@ record_and_open() {
     record_process "$1" "$2"
     # Waits for the reader: a line that is written before would be lost.
     # shellcheck disable=SC2016
-    timeout 10 bash -c 'echo recorded >"$1"' gate "$GATE" || fail "$1 does not go on after it was recorded; see $LOGS/$1.log"
+    timeout 60 bash -c 'echo recorded >"$1"' gate "$GATE" || fail "$1 does not go on after it was recorded; see $LOGS/$1.log"
     rm -f "$GATE"
 }
 
@@ -113,7 +115,7 @@ start() {
     new_gate
     # shellcheck disable=SC2016,SC2086
     setsid nsenter --target "$init" $net --mount --pid --uts -- \
-        bash -c 'go="$1"; shift; "$@" & read -t 10 -r _ <>"$go"' start "$GATE" "$@" \
+        bash -c 'go="$1"; shift; "$@" & read -t 60 -r _ <>"$go"' start "$GATE" "$@" \
         </dev/null >>"$LOGS/$name.log" 2>&1 9>&- &
     pid="$(child_of $!)" && pid="$(child_of "$pid")" || fail "$name did not start; see $LOGS/$name.log"
     record_and_open "$name" "$pid"

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a run that breaks something, dies, or does not end is reported with its seed and what it printed. Called
 //! by the tests.
+// The harness is outside of what is simulated: its threads and its patience are the real ones.
+#![allow(clippy::disallowed_methods)]
 
 use std::io::Read;
 use std::process::{Command, Stdio};

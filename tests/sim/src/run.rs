@@ -47,7 +47,7 @@ fn stale_views(trace: &Trace) -> Option<Broken> {
     let broken = |invariant| Some(Broken { invariant, message: seen.clone() });
     match (most, refused) {
         (4.., _) => broken("I8"),
-        (2..4, 1..) => None,
+        (1..4, 1..) => None,
         _ => broken("run"),
     }
 }

@@ -213,23 +213,16 @@ impl Schedule {
             1 => (0..4).map(|_| rng.below(KINDS)).collect(),
             _ => (0..KINDS).collect(),
         };
-        let mut at = FORMED_MS + rng.below(1_500);
-        let (mut lost, mut joined) = (voters == 1, 0);
+        // Now and then the cluster is disturbed while it forms, when one voter holds all there is.
+        let early = rng.one_in(5);
+        let mut at = if early { rng.below(500) } else { FORMED_MS + rng.below(1_500) };
+        let mut spared = Spared { disks: voters == 1 || early, members: early, joined: false };
         while at < calm_ms {
             let kind = kinds[rng.index(kinds.len())];
-            if let Some(action) = schedule.action(kind, rng) {
-                let fine = match &action {
-                    // The second process of an id takes the first one's vote with it when it goes.
-                    Action::LoseDisk { .. } | Action::Double { .. } => !std::mem::replace(&mut lost, true),
-                    Action::Join => {
-                        joined += 1;
-                        joined <= 1
-                    }
-                    _ => true,
-                };
-                if fine {
-                    schedule.actions.push((at, action));
-                }
+            if let Some(action) = schedule.action(kind, rng)
+                && spared.allows(&action)
+            {
+                schedule.actions.push((at, action));
             }
             at += match rng.below(5) {
                 0 => rng.between(10, 300),
@@ -278,6 +271,35 @@ impl Schedule {
             19 if several => Action::Leave { node, down_ms },
             _ => return None,
         })
+    }
+}
+
+/// What must not be broken any more, because something else was.
+struct Spared {
+    /// One disk is lost at most: no log survives the loss of most of its voters' disks.
+    disks: bool,
+    /// While nodes leave there are few voters, perhaps one, and then its disk counts for all.
+    members: bool,
+    joined: bool,
+}
+
+impl Spared {
+    fn allows(&mut self, action: &Action) -> bool {
+        match action {
+            // The second process of an id takes the first one's vote with it when it goes.
+            Action::LoseDisk { .. } | Action::Double { .. } => {
+                self.members = true;
+                !std::mem::replace(&mut self.disks, true)
+            }
+            Action::Leave { .. } => {
+                if !self.members {
+                    self.disks = true;
+                }
+                !self.members
+            }
+            Action::Join => !std::mem::replace(&mut self.joined, true),
+            _ => true,
+        }
     }
 }
 

@@ -79,7 +79,7 @@ impl Known {
             text: format!("s{i}").into(),
             json: i % 3 == 2,
             ttl: (i % 5 == 4).then_some(2 + i as u64 % 3),
-            calm: i % 4 == 0,
+            calm: i.is_multiple_of(4),
             fork: false,
             there: false,
             closed: false,

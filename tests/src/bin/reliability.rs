@@ -81,8 +81,7 @@ fn table(lines: &str) -> Result<String> {
         let place = place.with_context(|| format!("no scenario is called {name}"))?;
         let row = rows.entry((place, line["nodes"].as_u64().context("nodes")?)).or_default();
         row.again.push(line["appendsAgainS"].as_f64().context("a time")?);
-        let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
-        row.others = most(row.others, line["othersLongestGapS"].as_f64());
+        row.others = row.others.into_iter().chain(line["othersLongestGapS"].as_f64()).reduce(f64::max);
         if let Some(failed) = line["othersFailed"].as_u64() {
             *row.others_failed.get_or_insert_default() += failed;
         }
