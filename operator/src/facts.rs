@@ -186,6 +186,11 @@ impl<'a> Facts<'a> {
         ordinals.extend(observed.pods.iter().map(|p| p.ordinal));
         let logged = log.into_iter().flat_map(|l| &l.nodes);
         ordinals.extend(logged.filter_map(|n| names::ordinal_of(&name, n.id.as_str())));
+        if log.is_none() {
+            // Who belongs to the log is not forgotten while nobody shows it.
+            let told = cluster.status.iter().flat_map(|s| &s.nodes).filter(|n| n.raft_id.is_some());
+            ordinals.extend(told.map(|n| n.ordinal));
+        }
         for ordinal in ordinals {
             if let Some(id) = names::node_id(&name, ordinal) {
                 let node = this.node(ordinal, id);
@@ -427,6 +432,13 @@ impl<'a> Facts<'a> {
             };
             Some(format!("{}: {why}", n.id))
         })
+    }
+
+    /// Not wanted any more, but a part of the metadata log whose volume is there while a majority is missing: without it
+    /// there may never be one again.
+    pub fn is_needed_for_quorum(&self, node: &Node<'_>) -> bool {
+        let status = self.cluster.status.as_ref();
+        !node.wanted && node.was_member(status) && node.volume.is_some() && self.quorum() != Some(true)
     }
 
     /// Another wanted node that was disturbed lately.

@@ -153,6 +153,9 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
             let action = delete_pod(node, false, "not wanted any more, and not serving".to_owned())?;
             Some(Operation::act(kind, node, "stopping its pod", action))
         }
+        (None, Some(_)) if facts.quorum() != Some(true) => {
+            Some(Operation::hold(kind, node, "the metadata log has no healthy majority"))
+        }
         (None, Some(log)) if log.alive => Some(Operation::wait(kind, node, "its session is ending")),
         (None, Some(_)) => match node.drain.map_or(0, |d| d.remaining_streams) {
             0 => {

@@ -265,6 +265,17 @@ async fn a_host_that_is_lost_with_the_majority_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_wanted_any_more_comes_back_while_its_vote_is_needed() {
+    let mut world = up(3).await;
+    world.lose_volume(0);
+    world.lose_pod(2);
+    world.edit(|c| c["spec"]["replicas"] = json!(1));
+    world.at_rest().await;
+    let nodes = world.nodes.lock();
+    assert_eq!((nodes.records.len(), nodes.members.len(), nodes.foundings), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_paused_cluster_is_left_alone_and_its_status_is_not() {
     let mut world = up(3).await;
     world.edit(|c| c["metadata"]["annotations"] = json!({"weir.dev/paused": "true"}));
