@@ -83,6 +83,9 @@ pub struct Node<'a> {
     pub drain_wanted: bool,
     /// Its host takes no new pods.
     pub cordoned: bool,
+    /// Kubernetes hears nothing of its host, or the node says itself that it is ready: that its pod is not is no fault of
+    /// the pod's.
+    pub blameless: bool,
 }
 
 impl Node<'_> {
@@ -220,12 +223,16 @@ impl<'a> Facts<'a> {
             slots: own.and_then(|n| n.slots).unwrap_or(spec.slots),
             drain_wanted: own.is_some_and(|n| n.drain),
             cordoned: false,
+            blameless: false,
             id,
         };
         if let Some(pod) = pod {
             let hosts = self.observed.hosts.as_ref();
             let host = pod.host.as_ref().and_then(|h| hosts?.get(h));
             node.cordoned = host.is_some_and(|h| h.cordoned);
+            let probe = self.observed.probes.get(&pod.name).and_then(|p| p.ready.as_ref());
+            node.blameless =
+                host.is_some_and(|h| h.unready_since_ms.is_some()) || probe.is_some_and(|r| r.ready);
             node.health = self.health(pod, &node);
         }
         node

@@ -223,7 +223,7 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             n.outdated || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
         }
         Health::Starting(_) => n.outdated && !n.is_serving(),
-        Health::Unready(_) => n.outdated,
+        Health::Unready(_) => n.outdated && !n.blameless,
         Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
     };
     let node = facts.wanted().rev().find(replaceable)?;
@@ -231,6 +231,10 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let dead = !node.pod.is_some_and(|p| p.running);
     // What does not run holds no vote that could be lost by stopping it.
     if !dead {
+        let drains = |n: &&Node<'_>| n.ordinal != node.ordinal && n.is_disturbed_by_drain();
+        if let Some(other) = facts.nodes.values().filter(|_| node.is_serving()).find(drains) {
+            return Some(Operation::hold(kind, node, format!("{why}; {}: it drains", other.id)));
+        }
         // An election takes a moment too; only what lasts is an outage.
         let lasts = node.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
         if let Err(wait) = facts.safe_without(node)
