@@ -7,6 +7,10 @@
 
 #![warn(missing_docs)]
 #![allow(unreachable_pub, reason = "derived schemas hold copies of the types inside functions")]
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "what stands on a field is what `kubectl explain` prints: no Markdown"
+)]
 
 mod pod;
 mod status;

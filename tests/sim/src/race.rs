@@ -205,6 +205,7 @@ mod tests {
     ];
 
     #[test]
+    #[ignore = "takes minutes: make mutants"]
     fn every_mistake_in_the_wal_is_found() {
         let mut missed = Vec::new();
         for &(mutant, within) in MUTANTS {
