@@ -226,7 +226,9 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
         Health::Unready(_) => n.outdated && !n.blameless,
         Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
     };
-    let node = facts.wanted().rev().find(replaceable)?;
+    // What does not run at all comes first: the others may be waiting for its vote.
+    let runs = |n: &&Node<'_>| n.pod.is_some_and(|p| p.running);
+    let node = facts.wanted().rev().filter(replaceable).min_by_key(runs)?;
     let why = node.trouble();
     let dead = !node.pod.is_some_and(|p| p.running);
     // What does not run holds no vote that could be lost by stopping it.
