@@ -11,7 +11,7 @@ use crate::facts::{Facts, Health, Node};
 use crate::observed::VolumeView;
 use crate::resources::volume;
 
-/// How long no node may be ready before an unready one is restarted without a majority being known.
+/// How long a node that runs must have been unready before a changed template is tried on it.
 const OUTAGE_MS: i64 = 120_000;
 
 /// What is done.
@@ -215,6 +215,8 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
 fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Replace;
     let outage = facts.wanted().all(|n| n.health != Health::Ready);
+    // An election, or a hiccup of the store, takes a moment too; only what lasts may call for another template.
+    let lasts = |n: &Node<'_>| n.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
     let replaceable = |n: &&Node<'_>| match &n.health {
         Health::Broken(_) => {
             n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some())
@@ -223,7 +225,7 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             n.outdated || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
         }
         Health::Starting(_) => n.outdated && !n.is_serving(),
-        Health::Unready(_) => n.outdated && !n.blameless,
+        Health::Unready(_) => n.outdated && !n.blameless && lasts(n),
         Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
     };
     // What does not run at all comes first: the others may be waiting for its vote.
@@ -237,17 +239,15 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
         if let Some(other) = facts.nodes.values().filter(|_| node.is_serving()).find(drains) {
             return Some(Operation::hold(kind, node, format!("{why}; {}: it drains", other.id)));
         }
-        // An election takes a moment too; only what lasts is an outage.
-        let lasts = node.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
         if let Err(wait) = facts.safe_without(node)
-            && !(outage && lasts && facts.quorum() != Some(true))
+            && !(outage && lasts(node) && facts.quorum() != Some(true))
         {
             return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
         }
         // The newest template is tried on one node; where that does not come up, it does not help.
         let fails = |n: &&Node<'_>| n.ordinal != node.ordinal && !n.outdated && n.health != Health::Ready;
         if facts.quorum() == Some(true)
-            && let Some(other) = facts.wanted().find(fails)
+            && let Some(other) = facts.nodes.values().find(fails)
         {
             return Some(Operation::hold(
                 kind,
