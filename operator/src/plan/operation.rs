@@ -245,7 +245,10 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
         }
         // The newest template is tried on one node; where that does not come up, it does not help.
-        let fails = |n: &&Node<'_>| n.ordinal != node.ordinal && !n.outdated && n.health != Health::Ready;
+        let now = facts.observed.now_ms;
+        let fails = |n: &&Node<'_>| {
+            n.ordinal != node.ordinal && n.health != Health::Ready && (!n.outdated || n.is_in_transit(now))
+        };
         if facts.quorum() == Some(true)
             && let Some(other) = facts.nodes.values().find(fails)
         {
