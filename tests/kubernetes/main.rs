@@ -26,4 +26,10 @@ mod disruptions;
 mod figures;
 mod watched;
 
+mod install;
+mod lost_host;
+mod operator_killed;
 mod replaced;
+mod roll;
+mod scale;
+mod slots;

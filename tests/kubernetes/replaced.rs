@@ -19,7 +19,8 @@ async fn next_incarnation(cluster: &Cluster, before: &weir_operator::crd::NodeSt
         format!("pod {} at epoch {}", before.pod_uid.clone().unwrap_or_default(), before.epoch.unwrap_or(0)),
         format!("pod {} at epoch {}", now.pod_uid.unwrap_or_default(), now.epoch.unwrap_or(0)),
     ];
-    cluster.event("NodeReplaced", |text| words.iter().all(|w| text.contains(w))).await?;
+    let reason = if new_pod { "NodeReplaced" } else { "NodeRestarted" };
+    cluster.event(reason, |text| words.iter().all(|w| text.contains(w))).await?;
     Ok(())
 }
 
