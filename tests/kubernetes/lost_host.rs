@@ -35,6 +35,9 @@ async fn until_host(bed: &Bed, host: &str, ready: bool) -> Result<()> {
     wait::until(&format!("{host} to be seen as ready: {ready}"), LIMIT, is).await
 }
 
+/// In place of a status.
+const NO_ANSWER: u16 = 599;
+
 /// Asks the old pod itself, from its own host, to take an append; `None` once nobody listens there. Its answer.
 async fn old_pod_answers(bed: &Bed, host: &str, pod_ip: &str, stream: &str) -> Result<Option<u16>> {
     let url = format!("http://{pod_ip}:4437/v1/stream/{stream}");
@@ -46,8 +49,9 @@ async fn old_pod_answers(bed: &Bed, host: &str, pod_ip: &str, stream: &str) -> R
         .await;
     match tried {
         Ok(text) => Ok(Some(text.trim().parse()?)),
-        // Refused, or no answer: curl's status says that there was none.
-        Err(_no_answer) => Ok(None),
+        // Curl's word for: refused.
+        Err(error) if error.to_string().contains("exit status: 7") => Ok(None),
+        Err(_no_answer) => Ok(Some(NO_ANSWER)),
     }
 }
 
@@ -65,9 +69,8 @@ async fn lost(cluster: &Cluster, writers: &Writers, before: &NodeState) -> Resul
     writers.all_append(writers.now(), Of::Node(of_old), "while the kubelet is silent").await?;
 
     let measured = Measured::begin("host-lost", cluster, writers).await?;
-    let cut_at = writers.now();
     let cut = bed.run_until(&["cut", &host], &["heal", &host]).await?;
-    let again = writers.all_append(cut_at, Of::All, "after its host is cut off").await?;
+    writers.all_append(writers.now(), Of::All, "after its host is cut off").await?;
     let answer = old_pod_answers(bed, &host, &old_ip, &stream).await?;
     ensure!(answer.is_none_or(|status| status >= 300), "the old pod acknowledges: {answer:?}");
 
@@ -76,7 +79,7 @@ async fn lost(cluster: &Cluster, writers: &Writers, before: &NodeState) -> Resul
     ensure!(now.host.as_ref() != Some(&host) && now.volume != before.volume, "{before:?} became {now:?}");
     let said = format!("pod {} at epoch {}", before.pod_uid.clone().unwrap_or_default(), before.epoch.unwrap_or(0));
     cluster.event("NodeReplaced", |text| text.contains(&said)).await?;
-    measured.end_after(cluster, writers, again).await?;
+    measured.end(cluster, writers).await?;
     let (voters, learners) = cluster.members().await?;
     ensure!(voters.len() == 3 && learners.is_empty(), "{voters:?} {learners:?}");
     ensure!(!voters.contains(&before.raft_id.unwrap_or(0)), "the lost member still votes: {voters:?}");
