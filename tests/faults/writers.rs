@@ -12,6 +12,7 @@ pub(crate) async fn start(cluster: &mut Cluster, doors: &[usize]) -> Result<Writ
     let addresses = cluster.doors();
     let plan = Plan {
         doors: doors.iter().map(|i| addresses[*i].clone()).collect(),
+        streams: "f".to_owned(),
         nodes: cluster.size(),
         follow: false,
         patience: PATIENCE,

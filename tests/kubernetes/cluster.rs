@@ -5,7 +5,7 @@
 //! it, on stdout, and the namespace goes all the same (unless `WEIR_KEEP_NAMESPACES` is set).
 
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use crate::watched::{LIMIT, Objects, Seen, Watched};
 
 /// A moment's patience with a node's admin API; `asked` tries again.
 const ADMIN: Duration = Duration::from_secs(5);
-/// Namespaces of one run of tests differ.
+/// Namespaces and loads of one run of tests differ.
 static MADE: AtomicU32 = AtomicU32::new(0);
 
 pub(crate) struct Cluster {
@@ -45,6 +45,8 @@ pub(crate) struct Cluster {
     /// Every state of the StreamCluster that the watch has shown, in order.
     pub(crate) history: Arc<Mutex<Vec<StreamCluster>>>,
     log: Log,
+    /// Of the spec that the last patch made: what the watch shows of an older one is not looked at.
+    generation: AtomicI64,
     /// Whether the namespace goes with this.
     owns_namespace: bool,
 }
@@ -99,7 +101,7 @@ impl Cluster {
             own.pod_of(&mine, &seen);
         });
         let events = Watched::start(Api::namespaced(client, &namespace), |_| {});
-        Self { bed, namespace, name, watched, pods, events, history, log, owns_namespace }
+        Self { bed, namespace, name, watched, pods, events, history, log, generation: AtomicI64::new(0), owns_namespace }
     }
 
     /// The bucket's credentials, as a Secret of this namespace.
@@ -148,7 +150,9 @@ impl Cluster {
 
     /// `kubectl patch --type merge`.
     pub(crate) async fn patch(&self, patch: Value) -> Result<()> {
-        self.bed.patch::<StreamCluster>(&self.namespace, &self.name, &patch).await.map(drop)
+        let now = self.bed.patch::<StreamCluster>(&self.namespace, &self.name, &patch).await?;
+        self.generation.fetch_max(now.metadata.generation.unwrap_or(0), Ordering::SeqCst);
+        Ok(())
     }
 
     /// `kubectl` in the namespace.
@@ -159,13 +163,15 @@ impl Cluster {
 
     // What the API shows.
 
-    /// Waits until `look` gives something of the StreamCluster.
+    /// Waits until `look` gives something of the StreamCluster, whose spec is as it was last patched.
     pub(crate) async fn until<T>(
         &self,
         what: &str,
         mut look: impl FnMut(&StreamCluster) -> Option<T>,
     ) -> Result<T> {
-        let found = self.watched.until(what, |all| look(all.get(&self.name)?)).await;
+        let least = self.generation.load(Ordering::SeqCst);
+        let current = |c: &&Arc<StreamCluster>| c.metadata.generation.unwrap_or(0) >= least;
+        let found = self.watched.until(what, |all| look(all.get(&self.name).filter(current)?)).await;
         found.with_context(|| self.told())
     }
 
@@ -352,7 +358,8 @@ impl Cluster {
         let nodes = self.now()?.spec.replicas;
         let mut doors: Vec<_> = (0..nodes).map(|n| self.door(n)).collect();
         doors.push(self.front_door());
-        let plan = Plan { doors, nodes: nodes as usize, follow: true, patience: LIMIT };
+        let streams = format!("load-{}", MADE.fetch_add(1, Ordering::Relaxed));
+        let plan = Plan { doors, streams, nodes: nodes as usize, follow: true, patience: LIMIT };
         Writers::start(plan, Rng::new(seed), async |stream| self.owner(stream).await).await
     }
 

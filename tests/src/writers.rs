@@ -32,6 +32,8 @@ const STREAMS: usize = 9;
 pub struct Plan {
     /// Addresses that clients know.
     pub doors: Vec<String>,
+    /// Streams are called so, and numbered: another load has other names.
+    pub streams: String,
     /// So many nodes must own streams before it begins.
     pub nodes: usize,
     /// Whether a redirect is followed; else it counts as a failure.
@@ -114,14 +116,14 @@ impl Writers {
         mut rng: Rng,
         mut owner: impl AsyncFnMut(&str) -> Result<usize>,
     ) -> Result<Self> {
-        let Plan { doors, nodes, follow, patience } = plan;
+        let Plan { doors, streams: called, nodes, follow, patience } = plan;
         let history = Arc::new(History::default());
         let client = |address: &String| Client::new(address, DEADLINE).following(follow);
         let clients: Vec<_> =
             doors.iter().map(|a| Recorded { client: client(a), history: history.clone() }).collect();
         let mut streams = Vec::new();
         while streams.len() < STREAMS.max(nodes * 3) {
-            let name = Name { text: format!("f-{}", streams.len()).into(), json: false };
+            let name = Name { text: format!("{called}-{}", streams.len()).into(), json: false };
             let created = || async {
                 let outcome = clients[0].create(&name, None, false).await;
                 Ok(matches!(outcome, Outcome::Created { .. }).then_some(()))
