@@ -80,11 +80,7 @@ impl Rig {
     }
 
     /// Appends as a producer does.
-    fn produce(
-        &self,
-        name: &'static str,
-        seq: u64,
-    ) -> impl Future<Output = Result<Appended, StreamError>> {
+    fn produce(&self, name: &'static str, seq: u64) -> impl Future<Output = Result<Appended, StreamError>> {
         let streams = self.node.streams().clone();
         self.beside(async move {
             let producer = Some(ProducerStamp { id: "p".into(), epoch: 0, seq });

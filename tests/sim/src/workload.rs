@@ -16,10 +16,10 @@ use weir_tests::meaning::{self, From};
 use weir_tests::record::Record;
 use weir_tests::rng::Rng;
 
-use crate::http::{Client, Say, Went};
+use crate::http::{Client, Say, SentOn, Went};
 use crate::place::CLIENT;
 use crate::schedule::Habits;
-use crate::trace::{Ask, ForkFrom, Host, Recorder, Told};
+use crate::trace::{Ask, ForkFrom, Host, Recorder, Told, What};
 
 /// A stream name as clients know it.
 #[derive(Debug, Clone, Default)]
@@ -312,7 +312,8 @@ impl Worker {
 
     /// Whoever has changed something wants to see it, wherever that is.
     async fn look_again(&mut self, at: usize, outcome: &Outcome) {
-        let changed = matches!(outcome, Outcome::Created { .. } | Outcome::Appended { .. } | Outcome::Deleted);
+        let changed =
+            matches!(outcome, Outcome::Created { .. } | Outcome::Appended { .. } | Outcome::Deleted);
         if !changed || self.rng.one_in(3) {
             return;
         }
@@ -333,7 +334,12 @@ impl Worker {
         };
         let recorder = self.known.recorder.clone();
         let call = recorder.asked(self.number, host(&recorder, &node), ask);
-        let Went { answer, by, hops } = self.client.send(&node, &say, Duration::from_millis(self.habits.patience_ms)).await;
+        let patience = Duration::from_millis(self.habits.patience_ms);
+        let Went { answer, by, sent_on } = self.client.send(&node, &say, patience).await;
+        let hops = u32::try_from(sent_on.len()).unwrap_or(u32::MAX);
+        for SentOn { by, to, index, hops } in sent_on {
+            recorder.record(What::Redirected { call, by: host(&recorder, &by), to, index, hops });
+        }
         let (outcome, why) = meaning::of(&answer, means);
         let why = why.or_else(|| match &answer {
             Err(Failure::NotSent(why) | Failure::Cut(why)) => Some(why.clone()),
