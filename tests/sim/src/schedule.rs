@@ -65,6 +65,8 @@ pub struct Schedule {
     pub bulk: usize,
     /// How clients go about it.
     pub habits: Habits,
+    /// A message takes at most so long.
+    pub latency_ms: u64,
     /// Which nodes forward.
     pub forwards: Vec<bool>,
     /// Their slots.
@@ -102,16 +104,19 @@ pub enum Scenario {
     Zombies,
     /// Nodes that clients reach and that reach nobody: neither bucket nor log, or only one of them; and then they die.
     Islands,
+    /// Nodes that stand still for longer than it takes to fence them, and then are islands.
+    Sleepers,
 }
 
 impl Scenario {
-    /// By its name: `stale-views`, `zombies`, `islands`, or `many:NODES:STREAMS`.
+    /// By its name: `stale-views`, `zombies`, `islands`, `sleepers`, or `many:NODES:STREAMS`.
     pub fn named(name: &str) -> Option<Self> {
         let mut parts = name.split(':');
         match (parts.next()?, parts.next(), parts.next()) {
             ("stale-views", None, None) => Some(Self::StaleViews),
             ("zombies", None, None) => Some(Self::Zombies),
             ("islands", None, None) => Some(Self::Islands),
+            ("sleepers", None, None) => Some(Self::Sleepers),
             ("many", Some(nodes), Some(streams)) => {
                 Some(Self::Many(nodes.parse().ok()?, streams.parse().ok()?))
             }
@@ -125,12 +130,14 @@ impl Scenario {
             Self::StaleViews => stale_views(rng),
             Self::Zombies => zombies(rng),
             Self::Islands => islands(rng),
+            Self::Sleepers => sleepers(rng),
             Self::Many(nodes, bulk) => Schedule {
                 nodes,
                 voters: 3,
                 streams: 0,
                 bulk,
                 habits: Habits::USUAL,
+                latency_ms: LATENCY_MS,
                 forwards: vec![false; nodes + 2],
                 slots: vec![1; nodes + 2],
                 actions: Vec::new(),
@@ -162,7 +169,18 @@ fn stale_views(rng: &mut Rng) -> Schedule {
     actions.sort_by_key(|(at, _)| *at);
     let (forwards, slots) = (vec![false; 5], vec![1; 5]);
     let habits = Habits { nosy: true, ..Habits::USUAL };
-    Schedule { nodes: 3, voters: 3, streams: 10, bulk: 0, habits, forwards, slots, actions, calm_ms }
+    Schedule {
+        nodes: 3,
+        voters: 3,
+        streams: 10,
+        bulk: 0,
+        habits,
+        latency_ms: LATENCY_MS,
+        forwards,
+        slots,
+        actions,
+        calm_ms,
+    }
 }
 
 /// One node at a time is cut off from all but clients and bucket, or stands still, for longer than it takes to fence it;
@@ -204,7 +222,18 @@ fn zombies(rng: &mut Rng) -> Schedule {
     }
     let (forwards, slots) = (vec![false; 5], vec![1; 5]);
     let habits = Habits::USUAL;
-    Schedule { nodes: 3, voters: 3, streams: 8, bulk: 0, habits, forwards, slots, actions, calm_ms }
+    Schedule {
+        nodes: 3,
+        voters: 3,
+        streams: 8,
+        bulk: 0,
+        habits,
+        latency_ms: LATENCY_MS,
+        forwards,
+        slots,
+        actions,
+        calm_ms,
+    }
 }
 
 /// One node at a time is an island for clients: what they do there never leaves it.
@@ -214,7 +243,7 @@ fn islands(rng: &mut Rng) -> Schedule {
     let mut at = FORMED_MS;
     while at < calm_ms {
         let node = rng.index(3);
-        let ms = match rng.below(4) {
+        let ms = match rng.below(3) {
             // Its session lives, and nothing of what it takes is stored.
             0 => {
                 let ms = rng.between(1_500, 4_000);
@@ -226,15 +255,6 @@ fn islands(rng: &mut Rng) -> Schedule {
                 let ms = rng.between(4_500, 7_000);
                 actions.push((at, Action::NoBucket { node, ms }));
                 actions.push((at, Action::Isolate { node, clients: false, ms }));
-                ms
-            }
-            // The same, and it slept meanwhile; perhaps what it had asked was answered before.
-            2 => {
-                let still = rng.between(3_500, 4_500);
-                let (cut, ms) = (rng.between(30, 400), still + rng.between(800, 2_000));
-                actions.push((at, Action::Pause { node, ms: still }));
-                actions.push((at + cut, Action::NoBucket { node, ms: ms - cut }));
-                actions.push((at + cut, Action::Isolate { node, clients: false, ms: ms - cut }));
                 ms
             }
             // It is told, and does not know what became of what it had sent.
@@ -254,9 +274,55 @@ fn islands(rng: &mut Rng) -> Schedule {
     actions.sort_by_key(|(at, _)| *at);
     let (forwards, slots) = (vec![false; 5], vec![1; 5]);
     let habits = Habits::NOSY;
-    Schedule { nodes: 3, voters: 3, streams: 8, bulk: 0, habits, forwards, slots, actions, calm_ms }
+    Schedule {
+        nodes: 3,
+        voters: 3,
+        streams: 8,
+        bulk: 0,
+        habits,
+        latency_ms: LATENCY_MS,
+        forwards,
+        slots,
+        actions,
+        calm_ms,
+    }
 }
 
+/// Nodes sleep, and wake up where nobody but clients hears them, once others have their streams.
+fn sleepers(rng: &mut Rng) -> Schedule {
+    let calm_ms = 30_000;
+    let mut actions = Vec::new();
+    let mut at = FORMED_MS;
+    while at < calm_ms {
+        let node = rng.index(3);
+        let still = rng.between(3_500, 4_300);
+        // By then what it was asked and told last has arrived.
+        let cut = rng.between(150, 400);
+        let ms = still + rng.between(700, 1_600);
+        actions.push((at, Action::Pause { node, ms: still }));
+        actions.push((at + cut, Action::NoBucket { node, ms: ms - cut }));
+        actions.push((at + cut, Action::Isolate { node, clients: false, ms: ms - cut }));
+        at += ms + rng.between(1_000, 2_000);
+    }
+    let (forwards, slots, habits) = (vec![false; 5], vec![1; 5], Habits::NOSY);
+    // Much is on its way when one falls asleep.
+    let latency_ms = 40;
+    Schedule {
+        nodes: 3,
+        voters: 3,
+        streams: 8,
+        bulk: 0,
+        habits,
+        latency_ms,
+        forwards,
+        slots,
+        actions,
+        calm_ms,
+    }
+}
+
+/// A message takes at most so long, if nothing else is said.
+const LATENCY_MS: u64 = 12;
 /// Until here the cluster forms undisturbed.
 const FORMED_MS: u64 = 3_000;
 
@@ -281,6 +347,7 @@ impl Schedule {
             streams: usize::try_from(rng.between(4, 10)).unwrap_or(4),
             bulk: 0,
             habits: Habits::USUAL,
+            latency_ms: LATENCY_MS,
             forwards: (0..nodes + 2).map(|_| rng.one_in(2)).collect(),
             slots: (0..nodes + 2).map(|_| u32::try_from(rng.between(1, 3)).unwrap_or(1)).collect(),
             actions: Vec::new(),

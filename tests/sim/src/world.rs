@@ -114,7 +114,7 @@ impl World {
             .epoch(std::time::SystemTime::UNIX_EPOCH)
             .simulation_duration(Duration::from_secs(3_600))
             .min_message_latency(Duration::from_millis(1))
-            .max_message_latency(Duration::from_millis(12))
+            .max_message_latency(Duration::from_millis(schedule.latency_ms))
             .tcp_capacity(4096)
             .enable_random_order()
             .build();
@@ -293,6 +293,7 @@ impl World {
         self.time.step(self.sim.elapsed());
         (self.tell)(self.time.us() * 1000);
         self.bucket.advance();
+        self.places.iter().for_each(|place| place.hardware.catch_up());
         while let Some(entry) = self.agenda.first_entry().filter(|e| e.key().0 <= self.time.us()) {
             let then = entry.remove();
             self.then(then);
