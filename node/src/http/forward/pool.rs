@@ -1,4 +1,4 @@
-//! This node's own connections to the nodes that it forwards to.
+//! This node's own connections to the nodes that it forwards to: shared ones here, those of appends in `lanes`.
 //!
 //! Invariant: per owner there are at most so many connections and over each at most so many requests at a time; who
 //! finds no place is told so at once and nothing was sent. A connection is HTTP/2 without TLS, so that many readers that
@@ -11,11 +11,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::lanes::{Broken, Lanes};
 use super::outgoing::Outgoing;
 use crate::http::serve::OnTasks;
 use crate::net;
@@ -30,6 +33,8 @@ pub struct PoolLimits {
     pub requests: usize,
     /// With so many on every connection, another is made.
     pub spread: usize,
+    /// Connections to one owner besides, of one append at a time.
+    pub lanes: usize,
     /// For a connection to be made.
     pub connect: Duration,
     /// After so long without a request a connection is closed.
@@ -46,6 +51,7 @@ impl Default for PoolLimits {
             connections: 32,
             requests: 200,
             spread: 50,
+            lanes: 256,
             connect: Duration::from_secs(2),
             idle: Duration::from_secs(60),
             slack: Duration::from_secs(5),
@@ -84,6 +90,16 @@ struct Owner {
     connections: Mutex<Vec<Connection>>,
     /// Held while a connection is made, with how the last attempt failed: those who waited for it share that.
     connecting: tokio::sync::Mutex<Option<(Instant, String)>>,
+    lanes: Lanes,
+}
+
+/// Why an append has no answer from a connection of its own.
+#[derive(Debug)]
+pub(super) enum NotAlone {
+    /// There is none for it, and nothing was sent: the shared ones are there.
+    NoLane,
+    /// It may have arrived.
+    Unknown(String),
 }
 
 struct Connection {
@@ -155,6 +171,38 @@ impl Pool {
         }
     }
 
+    /// Sends a request over a connection of its own and takes in the whole answer.
+    pub(super) async fn alone(
+        &self,
+        address: &str,
+        mut request: Request<Outgoing>,
+    ) -> Result<Response<Bytes>, NotAlone> {
+        let limits = &self.0.limits;
+        let owner = self.0.owners.lock().get(address).cloned();
+        let owner = owner.filter(|owner| owner.is_connected()).ok_or(NotAlone::NoLane)?;
+        loop {
+            let kept = owner.lanes.take(limits.idle);
+            let fresh = kept.is_none();
+            let mut lane = match kept {
+                Some(lane) => lane,
+                None => {
+                    let new = owner.lanes.open(address, limits.lanes, limits.connect).await;
+                    new.ok_or(NotAlone::NoLane)?
+                }
+            };
+            match lane.exchange(request).await {
+                Ok(response) => {
+                    owner.lanes.put(lane);
+                    return Ok(response);
+                }
+                // The other side closed it in this moment.
+                Err(Broken::NotSent(unsent)) if !fresh => request = *unsent,
+                Err(Broken::NotSent(_)) => return Err(NotAlone::NoLane),
+                Err(Broken::Unknown(why)) => return Err(NotAlone::Unknown(why)),
+            }
+        }
+    }
+
     async fn connect(&self, address: &str, owner: &Arc<Owner>) -> io::Result<Place> {
         let limits = &self.0.limits;
         let window = u32::try_from(limits.requests).unwrap_or(u32::MAX).saturating_mul(ANSWER_WINDOW);
@@ -217,9 +265,20 @@ impl Pool {
     pub(crate) fn connections(&self) -> usize {
         self.0.owners.lock().values().map(|o| o.connections.lock().len()).sum()
     }
+
+    /// Those of appends.
+    #[cfg(test)]
+    pub(crate) fn lanes(&self) -> usize {
+        self.0.owners.lock().values().map(|o| o.lanes.count()).sum()
+    }
 }
 
 impl Owner {
+    /// Whether somebody was there when last asked.
+    fn is_connected(&self) -> bool {
+        self.connections.lock().iter().any(|c| !c.sender.is_closed())
+    }
+
     /// A place on the connection with the fewest requests.
     fn find(&self, limits: &PoolLimits) -> Found {
         let mut connections = self.connections.lock();

@@ -145,6 +145,13 @@ impl Rig {
         Self { node, front, stub }
     }
 
+    /// Makes a shared connection, without which appends have none of their own.
+    async fn meet(&mut self) {
+        self.stub.then(Deed::Answer(200, ""));
+        assert_eq!(self.front.ask("HEAD", "/v1/stream/s", &[], "").await.status, 200);
+        drop(self.stub.next().await);
+    }
+
     async fn stop(self) {
         self.front.stop.cancel();
         self.node.stop().await;
@@ -152,8 +159,91 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn fields_of_a_connection_do_not_pass() {
+async fn an_append_has_a_connection_to_itself_and_leaves_it_to_the_next() {
+    let mut rig = Rig::with(PoolLimits { lanes: 2, ..quick() }, |_| {}).await;
+    // The first finds out whether anybody is there.
+    rig.stub.then(Deed::Answer(204, ""));
+    assert_eq!(rig.front.ask("POST", "/v1/stream/s", &[TEXT], "x").await.status, 204);
+    assert_eq!((rig.front.router.connections(), rig.front.router.lanes()), (1, 0));
+    for (status, body) in [(204, ""), (409, "no"), (204, "")] {
+        rig.stub.then(Deed::Answer(status, body));
+        let reply = rig.front.ask("POST", "/v1/stream/s", &[TEXT], "x").await;
+        assert_eq!((reply.status, reply.body.as_str()), (status, body));
+        assert_eq!(rig.front.router.lanes(), 1, "the same again");
+    }
+    // Two that wait have one each, and a third goes with all the rest.
+    let mut waiting = Vec::new();
+    for (n, lanes) in [(0, 1), (1, 2), (2, 2)] {
+        rig.stub.then(Deed::Hold);
+        let mut client = rig.front.client().await;
+        client
+            .send(format!("POST /v1/stream/s HTTP/1.1\r\nHost: x\r\n{TEXT}\r\nContent-Length: 1\r\n\r\n{n}"))
+            .await;
+        while rig.stub.next().await.body.unwrap() != n.to_string().as_bytes() {}
+        assert_eq!(rig.front.router.lanes(), lanes);
+        waiting.push(client);
+    }
+    // Whose client goes, its connection goes: the owner is told.
+    drop(waiting);
+    let gone = async {
+        while rig.front.router.lanes() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("they are closed");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn an_append_on_a_connection_that_was_closed_is_sent_once_over_another() {
+    let mut rig = Rig::with(PoolLimits { lanes: 4, ..quick() }, |_| {}).await;
+    rig.meet().await;
+    rig.stub.then(Deed::Answer(204, ""));
+    assert_eq!(rig.front.ask("POST", "/v1/stream/s", &[TEXT], "1").await.status, 204);
+    assert_eq!(rig.stub.next().await.body.unwrap(), "1");
+    rig.stub.hang_up();
+    for n in ["2", "3"] {
+        rig.stub.then(Deed::Answer(204, ""));
+        assert_eq!(rig.front.ask("POST", "/v1/stream/s", &[TEXT], n).await.status, 204);
+        assert_eq!(rig.stub.next().await.body.unwrap(), n);
+    }
+    assert!(rig.stub.seen.try_recv().is_err(), "nothing was sent twice");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn an_owner_that_dies_with_an_append_on_its_own_connection_leaves_its_outcome_unknown() {
     let mut rig = Rig::start(|_| {}).await;
+    for deed in [Deed::Die, Deed::Hold] {
+        rig.meet().await;
+        let holds = matches!(deed, Deed::Hold);
+        rig.stub.then(deed);
+        let mut client = rig.front.client().await;
+        client
+            .send(format!("POST /v1/stream/s HTTP/1.1\r\nHost: x\r\n{TEXT}\r\nContent-Length: 1\r\n\r\nx"))
+            .await;
+        assert_eq!(rig.stub.next().await.body.unwrap(), "x");
+        assert_eq!(rig.front.router.lanes(), 1);
+        if holds {
+            rig.stub.hang_up();
+        }
+        assert_eq!(client.reply("POST").await.status, 504);
+        assert_eq!(rig.front.router.lanes(), 0);
+    }
+    assert!(rig.stub.seen.try_recv().is_err(), "nothing was sent twice");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn fields_of_a_connection_do_not_pass() {
+    for lanes in [0, 1] {
+        fields_over(lanes).await;
+    }
+}
+
+async fn fields_over(lanes: usize) {
+    let mut rig = Rig::with(PoolLimits { lanes, ..quick() }, |_| {}).await;
+    rig.meet().await;
     rig.stub.then(Deed::Answer(204, ""));
     let fields = [
         TEXT,
@@ -165,9 +255,12 @@ async fn fields_of_a_connection_do_not_pass() {
     let reply = rig.front.ask("POST", "/v1/stream/s?a=b&weir-hop=1.1", &fields, "x").await;
     assert_eq!((reply.status, reply.get("connection-id")), (204, Some("kept")));
     let seen = rig.stub.next().await;
-    for gone in ["connection", "x-private", "te", "host", "expect", "transfer-encoding"] {
+    assert_eq!(rig.front.router.lanes(), lanes);
+    for gone in ["connection", "x-private", "te", "expect", "transfer-encoding"] {
         assert_eq!(seen.fields.get(gone), None, "{gone}");
     }
+    let host = seen.fields.get("host").map(|h| h.to_str().unwrap());
+    assert_eq!(host.or(seen.uri.authority().map(|a| a.as_str())), Some("x"), "whom the client asked for");
     assert_eq!(seen.fields["authorization"], "Bearer t");
     assert_eq!(seen.fields["via"], "1.1 weir");
     assert_eq!(seen.uri.path_and_query().unwrap(), "/v1/stream/s?a=b");
@@ -408,7 +501,7 @@ async fn a_client_that_reads_slowly_holds_the_owner_back() {
 
 #[tokio::test]
 async fn requests_to_one_owner_are_bounded() {
-    let one = PoolLimits { connections: 1, requests: 1, ..quick() };
+    let one = PoolLimits { connections: 1, requests: 1, lanes: 0, ..quick() };
     let mut rig = Rig::with(one, |l| l.long_poll = PATIENCE).await;
     rig.stub.then(Deed::Hold);
     let mut waiting = rig.front.client().await;

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{Empty, Full, StreamBody};
 use hyper::body::Frame;
-use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -41,6 +41,8 @@ pub(super) struct Stub {
     pub(super) url: String,
     pub(super) seen: mpsc::UnboundedReceiver<Seen>,
     deeds: mpsc::UnboundedSender<Deed>,
+    /// Whoever is connected hangs up at the next word.
+    hang_up: tokio::sync::watch::Sender<u32>,
 }
 
 type Out = BoxBody<Bytes, std::io::Error>;
@@ -53,28 +55,36 @@ impl Stub {
         let (deeds, script) = mpsc::unbounded_channel();
         let script = Arc::new(tokio::sync::Mutex::new(script));
         let all = tasks.clone();
+        let (hang_up, hung_up) = tokio::sync::watch::channel(0);
         tasks.spawn(async move {
             let stopping = all.stopping().clone();
             while let Some(Ok((stream, _))) = stopping.run_until_cancelled(listener.accept()).await {
                 let (saw, script, die) = (saw.clone(), script.clone(), CancellationToken::new());
-                let (tasks, stopping) = (all.clone(), stopping.clone());
+                let (tasks, stopping, mut hung_up) = (all.clone(), stopping.clone(), hung_up.clone());
+                hung_up.mark_unchanged();
                 all.spawn(async move {
                     let dying = die.clone();
                     let service = service_fn(move |request| {
                         let (saw, script, die) = (saw.clone(), script.clone(), dying.clone());
                         async move { act(request, &saw, &script, &die).await }
                     });
-                    let connection =
-                        http2::Builder::new(OnTasks(tasks)).serve_connection(TokioIo::new(stream), service);
+                    let http = auto::Builder::new(OnTasks(tasks));
+                    let connection = http.serve_connection(TokioIo::new(stream), service);
                     tokio::select! {
                         ended = connection => drop(ended),
                         () = die.cancelled() => {}
+                        _ = hung_up.changed() => {}
                         () = stopping.cancelled() => {}
                     }
                 });
             }
         });
-        Self { url, seen, deeds }
+        Self { url, seen, deeds, hang_up }
+    }
+
+    /// Closes every connection there is.
+    pub(super) fn hang_up(&self) {
+        self.hang_up.send_modify(|times| *times += 1);
     }
 
     /// What to do with the next request that nothing was said of.
