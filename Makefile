@@ -7,7 +7,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup setup-tests up down run cluster test check fix unit model sim e2e crash conformance conformance-all faults s3 soak bench figures
+.PHONY: help setup setup-tests up down run cluster test check fix unit model sim mutants operator e2e crash conformance conformance-all faults s3 soak bench figures
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ cluster: setup ## Build and start three nodes on this machine: `weir dev up`; AR
 	@exec "$(CARGO_TARGET_DIR)/release/weir" dev up $(ARGS)
 
 test: setup-tests ## The gate: everything that must hold, in under 15 minutes
-	@.ci/gate format lints policy docs unit model sim e2e crash faults conformance s3
+	@.ci/gate format lints policy docs unit model sim operator e2e crash faults conformance s3
 
 check: setup ## What needs no test run: format, lints, dependency policy, docs. Never writes
 	@.ci/gate format lints policy docs
@@ -53,6 +53,12 @@ sim: setup ## Simulated clusters under faults, 100 seeds; SEED=n replays one and
 	@if [ -z "$(SEED)" ]; then .ci/gate sim; else \
 		cargo test --locked --workspace --features weir/fault-points --test seeds --no-run && \
 		"$(CARGO_TARGET_DIR)/debug/weir-sim" $(SEED) --trace $(ARGS); fi
+
+mutants: setup ## Deliberate mistakes in node and models, each of which must be found: docs/mutants.md. ARGS=NAME runs one
+	@WEIR_MUTANT="$(ARGS)" .ci/gate mutants
+
+operator: setup ## The Kubernetes operator, against an API server and nodes in memory
+	@.ci/gate operator
 
 e2e: setup ## Real nodes: the protocol, bad input, operations
 	@.ci/gate e2e

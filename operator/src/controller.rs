@@ -92,7 +92,7 @@ pub async fn pass(
         hands.metrics.forget((&namespace, &name));
         return Ok((PAUSE_MAX, Applied::default()));
     };
-    let seen = observe::observe(&hands.client, &hands.admin, &cluster, now_ms).await?;
+    let seen = Box::pin(observe::observe(&hands.client, &hands.admin, &cluster, now_ms)).await?;
     let due = context.remember(&cluster, |_| ()).counts_written.is_none_or(|at| at.elapsed() >= COUNTS);
     let settings = Settings { default_image: context.default_image.clone(), refresh_counts: due };
     let planned = plan(&cluster, &seen.observed, &settings);

@@ -114,10 +114,20 @@ impl Node<'_> {
         self.pod.is_some() && self.volume.is_some_and(|v| v.abandoned || v.lost)
     }
 
+    /// Its volume is bound to a host that is not there any more: no host will ever do, by the scheduler's own words.
+    pub fn has_unreachable_volume(&self, now_ms: i64) -> bool {
+        let Some(pod) = self.pod.filter(|p| p.host.is_none() && p.deleting_since_ms.is_none()) else {
+            return false;
+        };
+        let waited = now_ms - pod.created_ms >= TRANSIT_MS;
+        waited && pod.unscheduled.as_deref().is_some_and(fits_nowhere)
+    }
+
     /// It drains, and that is not over, or not asked for by the spec.
     pub fn is_disturbed_by_drain(&self) -> bool {
         let asked = self.drain_wanted || self.cordoned;
-        self.log.is_some_and(|l| l.draining) && !(asked && self.drain.is_some_and(|d| d.remaining_streams == 0))
+        self.log.is_some_and(|l| l.draining)
+            && !(asked && self.drain.is_some_and(|d| d.remaining_streams == 0))
     }
 
     /// It was disturbed lately and may still come up by itself.
@@ -388,7 +398,8 @@ impl<'a> Facts<'a> {
     /// Fewer vote than the cluster aims at; how many, and at how many it aims.
     pub fn voters_missing(&self) -> Option<(usize, usize)> {
         let members = self.log?.members.as_ref()?;
-        let (have, want) = (members.members.iter().filter(|m| m.voter).count(), members.voter_target as usize);
+        let (have, want) =
+            (members.members.iter().filter(|m| m.voter).count(), members.voter_target as usize);
         (have < want).then_some((have, want))
     }
 
@@ -438,6 +449,16 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// "0/N nodes are available: N node(s) had volume node affinity conflict", in either wording of the scheduler. A host that
+/// is cordoned or not ready counts under another reason, so that this is never said of a volume that may come back.
+fn fits_nowhere(message: &str) -> bool {
+    let Some(rest) = message.strip_prefix("0/") else { return false };
+    let Some((total, rest)) = rest.split_once(" nodes are available: ") else { return false };
+    let Some((count, why)) = rest.split_once(" node(s) ") else { return false };
+    let said = ["had volume node affinity conflict", "didn't match PersistentVolume's node affinity"];
+    total == count && said.iter().any(|s| why.starts_with(s))
+}
+
 fn is_good_voter(m: &MemberStatus) -> bool {
     m.leader || (m.heard_ms_ago.is_some_and(|ms| ms <= HEARD_MS) && m.caught_up == Some(true))
 }
@@ -477,5 +498,34 @@ pub fn cut(text: &str) -> String {
     match line.char_indices().nth(300) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_volume_that_fits_no_host_at_all_is_out_of_reach() {
+        assert!(fits_nowhere(
+            "0/3 nodes are available: 3 node(s) had volume node affinity conflict. preemption: 0/3"
+        ));
+        assert!(fits_nowhere(
+            "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity."
+        ));
+        for other in [
+            "0/3 nodes are available: 1 node(s) were unschedulable, 2 node(s) had volume node affinity conflict.",
+            "0/3 nodes are available: 2 node(s) had volume node affinity conflict, 1 Insufficient cpu.",
+            "0/3 nodes are available: 3 Insufficient memory.",
+            "persistentvolumeclaim \"data-demo-0\" not found",
+        ] {
+            assert!(!fits_nowhere(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_text_of_others_is_cut_to_its_last_line() {
+        assert_eq!(cut("INFO a\nERROR the store\n"), "ERROR the store");
+        assert_eq!(cut(&"x".repeat(400)).chars().count(), 301);
     }
 }

@@ -112,6 +112,10 @@ fn log(args: &Args) -> anyhow::Result<()> {
 }
 
 async fn run(args: Args) -> anyhow::Result<()> {
+    // Built together with the node there are two to choose from, and rustls panics unless told.
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        tracing::debug!("cryptography is chosen already");
+    }
     let config = match args.kubeconfig {
         true => Config::from_kubeconfig(&kube::config::KubeConfigOptions::default()).await?,
         // Config::infer prefers a kubeconfig, which a pod should not have.

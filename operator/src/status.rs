@@ -258,7 +258,9 @@ fn ready(facts: &Facts<'_>, quorum: &Said, storage: &Said, blocked: Option<&str>
         return said(KIND, "False", "StorageNotReady", storage.message.clone());
     }
     match quorum.status {
-        "True" if facts.voters_missing().is_some() => said(KIND, "False", "VotersMissing", voters_missing(facts)),
+        "True" if facts.voters_missing().is_some() => {
+            said(KIND, "False", "VotersMissing", voters_missing(facts))
+        }
         "True" => said(KIND, "True", "AllNodesReady", ""),
         "False" => said(KIND, "False", "NoQuorum", quorum.message.clone()),
         _ => said(KIND, "Unknown", "NoAnswer", quorum.message.clone()),
@@ -287,7 +289,9 @@ fn progressing(facts: &Facts<'_>, operation: Option<&Operation>, paused: bool) -
         .map(|n| n.id.to_string())
         .collect();
     match coming.is_empty() {
-        true if facts.voters_missing().is_some() => said(KIND, "True", "GatheringVoters", voters_missing(facts)),
+        true if facts.voters_missing().is_some() => {
+            said(KIND, "True", "GatheringVoters", voters_missing(facts))
+        }
         true => said(KIND, "False", "Settled", ""),
         false => said(KIND, "True", "StartingNodes", format!("waiting for {}", coming.join(", "))),
     }

@@ -37,6 +37,7 @@ async fn a_node_cut_off_from_its_peers_is_taken_over_and_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: make soak"]
 async fn so_does_the_leader() {
     cut_off(true).await;
 }

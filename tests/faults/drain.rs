@@ -19,7 +19,8 @@ async fn drain(cluster: &mut Cluster, at: usize, node: usize, method: Method) ->
     let admin = cluster.node(at).admin().await?;
     let target = format!("/admin/nodes/{}/drain", Cluster::name(node));
     let ordered = || async {
-        let answer = admin.send(method.clone(), &target, &[], "".into()).await.map_err(|e| anyhow!("{e:?}"))?;
+        let answer =
+            admin.send(method.clone(), &target, &[], "".into()).await.map_err(|e| anyhow!("{e:?}"))?;
         ensure!(matches!(answer.status, 200 | 202 | 503 | 504), "{answer:?}");
         Ok((answer.status < 300).then_some(()))
     };

@@ -72,7 +72,8 @@ async fn peers_without_the_secret_are_refused_and_say_why() {
         Cluster::start_with(1, &[("admin-token-file", &right), ("cluster-size", "1")]).await.unwrap();
     let seed = cluster.node(0).addresses().await.unwrap().peer;
     for (name, file) in [("none", None), ("other", Some(&wrong))] {
-        let mut setup = cluster.setup(0).flag("node-id", "node-1").flag("join", &seed).flag("bootstrap", false);
+        let mut setup =
+            cluster.setup(0).flag("node-id", "node-1").flag("join", &seed).flag("bootstrap", false);
         setup.flags.retain(|f| !f.starts_with("--admin-token-file="));
         setup.flags.retain(|f| !f.starts_with("--peer-advertise="));
         if let Some(file) = file {

@@ -56,7 +56,10 @@ async fn lose(nodes: usize, leading: bool) {
     cluster.kill(victim);
     let again = writers.all_append(lost, Of::All, "to the streams of the lost node").await.unwrap();
     let others = writers.count(Of::Others(victim));
-    assert_eq!(others.failed, before.failed, "appends to open streams elsewhere need neither it nor a leader");
+    assert_eq!(
+        others.failed, before.failed,
+        "appends to open streams elsewhere need neither it nor a leader"
+    );
     Figures::of(if leading { "leader-lost-for-good" } else { "lost-for-good" }, nodes)
         .took("appendsAgainS", again)
         .took("othersLongestGapS", writers.longest_gap(Of::Others(victim)))

@@ -4,8 +4,8 @@
 //! one that fails there too counts as failed after one retry, and is sent on until it is acknowledged. Now and then a
 //! writer asks some node for the tail, which must never be behind what was acknowledged.
 
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -151,9 +151,8 @@ impl Writers {
     pub(crate) async fn all_append(&self, since: Moment, of: Of, when: &str) -> Result<Duration> {
         let chosen: Vec<_> = self.shared.streams.iter().filter(|s| of.has(s)).collect();
         ensure!(!chosen.is_empty(), "no such stream");
-        let done = || async {
-            Ok(chosen.iter().all(|s| s.newest.load(Ordering::SeqCst) > since.0).then_some(()))
-        };
+        let done =
+            || async { Ok(chosen.iter().all(|s| s.newest.load(Ordering::SeqCst) > since.0).then_some(())) };
         if let Err(e) = wait::until(&format!("appends {when}"), PATIENCE, done).await {
             let late = chosen.iter().filter(|s| s.newest.load(Ordering::SeqCst) <= since.0);
             let late: Vec<_> = late.map(|s| s.name.text.to_string()).collect();

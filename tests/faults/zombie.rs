@@ -69,6 +69,7 @@ async fn a_node_that_hung_ends_when_it_wakes_and_acknowledges_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: make soak"]
 async fn so_does_the_leader() {
     hang(true).await;
 }

@@ -38,10 +38,19 @@ pub struct Gate {
 impl Gate {
     /// With nothing behind it yet.
     pub async fn start() -> Self {
+        Self::open(false).await
+    }
+
+    /// The same, which can be shut to some processes. To find out who connects takes a while each time.
+    pub async fn that_knows_who() -> Self {
+        Self::open(true).await
+    }
+
+    async fn open(knows: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let rule = Arc::new(watch::Sender::default());
-        let accepting = tokio::spawn(accept(listener, rule.clone()));
+        let accepting = tokio::spawn(accept(listener, rule.clone(), knows));
         Self { address, rule, accepting }
     }
 
@@ -55,7 +64,7 @@ impl Gate {
         self.rule.send_modify(|r| r.shut = shut);
     }
 
-    /// Nothing of these processes passes, and of all others everything.
+    /// Nothing of these processes passes, and of all others everything; for a gate that knows who.
     pub fn shut_to(&self, processes: impl IntoIterator<Item = u32>) {
         let shut_to: BTreeSet<u32> = processes.into_iter().collect();
         self.rule.send_modify(|r| r.shut_to = shut_to);
@@ -68,19 +77,22 @@ impl Drop for Gate {
     }
 }
 
-async fn accept(listener: TcpListener, rule: Arc<watch::Sender<Rule>>) {
+async fn accept(listener: TcpListener, rule: Arc<watch::Sender<Rule>>, knows: bool) {
     // Dropping the set with this task closes every connection.
     let mut connections = JoinSet::new();
     while let Ok((from, _)) = listener.accept().await {
         let rule = rule.subscribe();
-        connections.spawn(pass(from, rule));
+        connections.spawn(pass(from, rule, knows));
         while connections.try_join_next().is_some() {}
     }
 }
 
-async fn pass(mut from: TcpStream, mut rule: watch::Receiver<Rule>) {
+async fn pass(mut from: TcpStream, mut rule: watch::Receiver<Rule>, knows: bool) {
     let port = from.peer_addr().map_or(0, |a| a.port());
-    let who = tokio::task::spawn_blocking(move || holder(port)).await.ok().flatten();
+    let who = match knows {
+        true => tokio::task::spawn_blocking(move || holder(port)).await.ok().flatten(),
+        false => None,
+    };
     if rule.borrow().stops(who) {
         // It never gets through; when the gate opens it ends.
         drop(rule.wait_for(|r| !r.stops(who)).await);

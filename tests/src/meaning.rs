@@ -115,7 +115,7 @@ fn outcome(answer: &Result<Answer, Failure>, success: impl Fn(&Answer) -> Option
         Err(Failure::NotSent(_)) => return Outcome::Refused(Refusal::NotSent),
         Err(Failure::Cut(_) | Failure::Late) => return Outcome::Unknown,
     };
-    if let Some(outcome) = success(&answer) {
+    if let Some(outcome) = success(answer) {
         return outcome;
     }
     match answer.status {

@@ -36,7 +36,11 @@ pub(super) async fn propose(
     let time_ms = forward::stamp(&shared.log, &shared.clock);
     let batch = Batch { time_ms, commands: vec![Envelope { request: Some(request), command }] };
     let lost = |_e| ProposeError::Unknown;
-    let submitted = shared.log.submit(codec::encode_batch_of_term(&batch, shared.log.format(), term)).await.map_err(lost)?;
+    let submitted = shared
+        .log
+        .submit(codec::encode_batch_of_term(&batch, shared.log.format(), term))
+        .await
+        .map_err(lost)?;
     let (_, outcomes) = tokio::select! {
         outcomes = submitted.outcomes() => outcomes.map_err(lost)?,
         () = shared.closing.cancelled() => return Err(ProposeError::Unknown),

@@ -35,7 +35,10 @@ pub enum CodecError {
     #[error("these bytes are not a {0}")]
     Foreign(&'static str),
     /// Written by a newer build, or one too old.
-    #[error("written in format {found}, and this build reads {}: run one that reads it, as the cluster's other nodes do", format::range())]
+    #[error(
+        "written in format {found}, and this build reads {}: run one that reads it, as the cluster's other nodes do",
+        format::range()
+    )]
     Format {
         /// The version in the bytes.
         found: u32,

@@ -267,7 +267,8 @@ impl Proposer {
             }
             SubmitError::Stopped => Attempt::Stopped,
         };
-        let submitted = self.log.submit(codec::encode_batch(batch, self.log.format())).await.map_err(perhaps)?;
+        let submitted =
+            self.log.submit(codec::encode_batch(batch, self.log.format())).await.map_err(perhaps)?;
         tokio::select! {
             biased;
             outcomes = submitted.outcomes() => outcomes.map(|(_, outcomes)| outcomes).map_err(perhaps),

@@ -186,7 +186,8 @@ async fn a_lost_answer_is_asked_for_again_under_the_same_number() {
     let request = RequestId { session: session(1), number: 1, lowest_unanswered: 1 };
     let batch =
         Batch { time_ms: 1, commands: vec![Envelope { request: Some(request), command: create("a") }] };
-    let submit = async || log.submit(codec::encode_batch(&batch, 1)).await.unwrap().outcomes().await.unwrap().1;
+    let submit =
+        async || log.submit(codec::encode_batch(&batch, 1)).await.unwrap().outcomes().await.unwrap().1;
     let first = submit().await;
     // The answer gets lost; meanwhile another command takes the next stream id.
     node.metadata.shared.requests.lock().take().unwrap();

@@ -122,7 +122,8 @@ impl SupersededMark {
         if said.unsure.is_some() {
             let known = async {
                 while let Err(why) = metadata.read_index(LOOK).await {
-                    readiness.set("session", format!("waiting for word whether this node was replaced: {why}"));
+                    readiness
+                        .set("session", format!("waiting for word whether this node was replaced: {why}"));
                     tokio::time::sleep(LOOK).await;
                 }
             };

@@ -54,7 +54,7 @@ mod tests {
         assert!(at(&mut pending, 0, &w).is_empty());
         assert!(at(&mut pending, 29, &w).is_empty());
         let abort = Command::AbortTransfer { stream: x, to: b.clone() };
-        assert_eq!(at(&mut pending, 30, &w), [abort.clone()]);
+        assert_eq!(at(&mut pending, 30, &w), std::slice::from_ref(&abort));
         assert!(at(&mut Pending::default(), 900, &w).is_empty(), "another leader looks first");
         // It is over, and begun again: that is another one.
         w.run(&a, abort).unwrap();

@@ -97,14 +97,8 @@ impl Draft {
     }
 
     /// Encodes the segment. Costs about a copy and a checksum of the payload: run it off the async threads.
-    pub fn build(
-        self,
-        stamp: &Stamp,
-        session: SessionId,
-        number: u64,
-    ) -> Result<Built, BuildError> {
-        let mut builder =
-            SegmentBuilder::new(stamp.cluster, session, number).in_format(stamp.writing.now());
+    pub fn build(self, stamp: &Stamp, session: SessionId, number: u64) -> Result<Built, BuildError> {
+        let mut builder = SegmentBuilder::new(stamp.cluster, session, number).in_format(stamp.writing.now());
         let mut after = Vec::with_capacity(self.parts.len());
         for (stream, mut part) in self.parts {
             let news = part.frames.iter().any(|f| f.producer.is_some() || f.seq.is_some());

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_api::SessionId;
+use weir_api::{NodeId, SessionId};
 
 use super::keys::{self, Key};
 use super::store::Store;
@@ -58,9 +58,6 @@ impl Sweep {
             loop {
                 tick.tick().await;
                 if self.metadata.leadership().borrow().me {
-                    if mutant::on(Mutant::SweepByAge) {
-                        self.leftovers().await;
-                    }
                     self.dead_segments().await;
                     self.unborn().await;
                 }
@@ -87,7 +84,18 @@ impl Sweep {
                 tracing::warn!(%session, error = %e, "old WAL not deleted; the next start tries again");
             }
         }
-        for key in self.listed(keys::segments_of(self.generation, &self.session.node)).await {
+        self.uploads_of(&self.session.node).await;
+        if mutant::on(Mutant::SweepByAge) {
+            let nodes: Vec<NodeId> = self.metadata.read(|state| state.nodes.keys().cloned().collect());
+            for node in nodes {
+                self.uploads_of(&node).await;
+            }
+        }
+    }
+
+    /// Uploads of a node's earlier sessions that no commit names.
+    async fn uploads_of(&self, node: &NodeId) {
+        for key in self.listed(keys::segments_of(self.generation, node)).await {
             let Some(Key::Segment { session, number }) = keys::parse(self.generation, &key) else { continue };
             let upload = (session, number);
             let known = self.metadata.read(|state| state.segment_ids.contains_key(&upload));

@@ -337,7 +337,7 @@ impl Inner {
             }
             self.meters.moves.drained_streams.add(gone as u64);
             if gone == 0 {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(PAUSE * 5).await;
             }
         }
     }

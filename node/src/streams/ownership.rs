@@ -167,17 +167,22 @@ impl Inner {
         self: &Arc<Self>,
         name: &StreamName,
     ) -> Result<Arc<OpenStream>, StreamError> {
-        // The view may lag; only a miss has to be confirmed.
-        let mut found = self.metadata.read(|state| look(state, name.as_str()));
-        if !matches!(found, Named::Known(..)) {
+        // The view may lag. What it does not know has to be confirmed, and so has a stream that proves to be gone: its
+        // name may be another's since.
+        let mut confirmed = false;
+        loop {
+            match self.metadata.read(|state| look(state, name.as_str())) {
+                Named::Known(id, ..) => match self.open(id).await {
+                    Err(StreamError::NotFound | StreamError::Gone) if !confirmed => {}
+                    opened => return opened,
+                },
+                Named::Missing if confirmed => return Err(StreamError::NotFound),
+                Named::Tombstone if confirmed => return Err(StreamError::Gone),
+                Named::Missing | Named::Tombstone => {}
+            }
             self.read_index().await?;
             self.check_lease()?;
-            found = self.metadata.read(|state| look(state, name.as_str()));
-        }
-        match found {
-            Named::Missing => Err(StreamError::NotFound),
-            Named::Tombstone => Err(StreamError::Gone),
-            Named::Known(id, ..) => self.open(id).await,
+            confirmed = true;
         }
     }
 

@@ -2,11 +2,15 @@
 //!
 //! Invariant: whatever the API server admits is a cluster that could run; what the schema cannot see (a Secret that is
 //! missing, a storage class that does not exist) leads to a condition instead. The rules are CEL in the schema, so that
-//! no webhook is needed; each has a test in `tests/it/crd_rules.rs`. The user's spec is never written. Generated into
+//! no webhook is needed; each has a test in `tests/operator/crd_rules.rs`. The user's spec is never written. Generated into
 //! `crds/streamcluster.yaml` by `bin/crdgen`. Read by `plan`, `resources` and `observe`.
 
 #![warn(missing_docs)]
 #![allow(unreachable_pub, reason = "derived schemas hold copies of the types inside functions")]
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "what stands on a field is what `kubectl explain` prints: no Markdown"
+)]
 
 mod pod;
 mod status;

@@ -8,6 +8,7 @@
 use crate::action::Action;
 use crate::crd::UpdateStrategy;
 use crate::facts::{Facts, Health, Node};
+use crate::observed::VolumeView;
 use crate::resources::volume;
 
 /// How long no node may be ready before an unready one is restarted without a majority being known.
@@ -79,6 +80,15 @@ fn delete_pod(node: &Node<'_>, force: bool, why: String) -> Option<Action> {
     Some(Action::DeletePod { name: pod.name.clone(), uid: pod.uid.clone(), force, why })
 }
 
+fn give_up(v: &VolumeView, why: &str) -> Action {
+    Action::PatchVolume {
+        name: v.name.clone(),
+        uid: v.uid.clone(),
+        patch: volume::abandon(why),
+        why: why.to_owned(),
+    }
+}
+
 /// A pod on a lost host: its session is ended first, so that its process, which may still run, acknowledges nothing; its
 /// volume stays where it is and is never used again, so that it cannot vote twice.
 fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
@@ -96,7 +106,9 @@ fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
         return Some(Operation::wait(kind, node, step));
     }
     if let Some(log) = node.log.filter(|l| l.alive && node.is_registered()) {
-        if let Some(other) = facts.draining_beside(node.ordinal).or_else(|| facts.in_transit_beside(node.ordinal)) {
+        if let Some(other) =
+            facts.draining_beside(node.ordinal).or_else(|| facts.in_transit_beside(node.ordinal))
+        {
             return Some(Operation::wait(kind, node, format!("{why}; {} is being disturbed", other.id)));
         }
         let action = Action::EndSession { node: node.id.clone(), epoch: log.epoch, why: why.clone() };
@@ -104,12 +116,7 @@ fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
     }
     let mut operation = Operation::wait(kind, node, format!("{why}; giving its pod up"));
     if let Some(v) = node.volume.filter(|v| node.wanted && !v.abandoned) {
-        operation.actions.push(Action::PatchVolume {
-            name: v.name.clone(),
-            uid: v.uid.clone(),
-            patch: volume::abandon(&why),
-            why: why.clone(),
-        });
+        operation.actions.push(give_up(v, &why));
     }
     operation.actions.extend(delete_pod(node, true, why));
     Some(operation)
@@ -119,7 +126,13 @@ fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
 fn removal(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Remove;
     let leaving = |n: &&Node<'_>| !n.wanted && (n.pod.is_some() || n.log.is_some());
-    let node = facts.nodes.values().rev().find(leaving)?;
+    // One that is gone already goes first: its vote is missed until it has left. Then one that is drained or stopping.
+    let gone = |n: &&Node<'_>| n.pod.is_none() && n.log.is_some_and(|l| !l.alive);
+    let begun = |n: &&Node<'_>| {
+        n.health == Health::Stopping || n.pod.is_none() || n.log.is_some_and(|l| l.draining || !l.alive)
+    };
+    let all = || facts.nodes.values().rev().filter(leaving);
+    let node = all().find(gone).or_else(|| all().find(begun)).or_else(|| all().next())?;
     if facts.log.is_none() {
         // Nobody ever served: there is nothing to drain.
         if facts.cluster_uid().is_none() && node.health != Health::Stopping {
@@ -129,7 +142,9 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
         return Some(Operation::hold(kind, node, "no node shows the cluster's record"));
     }
     match (node.pod, node.log) {
-        (Some(_), _) if node.health == Health::Stopping => Some(Operation::wait(kind, node, "its pod is stopping")),
+        (Some(_), _) if node.health == Health::Stopping => {
+            Some(Operation::wait(kind, node, "its pod is stopping"))
+        }
         (Some(_), Some(log)) if log.alive => remove_live(facts, node),
         (Some(_), _) => {
             if let Err(wait) = facts.safe_without(node) {
@@ -159,7 +174,10 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
     }
     if !log.draining {
         if let Some(other) = facts.draining_beside(node.ordinal) {
-            return Some(Operation { drains: false, ..Operation::wait(kind, node, format!("{}: it drains", other.id)) });
+            return Some(Operation {
+                drains: false,
+                ..Operation::wait(kind, node, format!("{}: it drains", other.id))
+            });
         }
         if let Some(other) = facts.in_transit_beside(node.ordinal) {
             return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
@@ -195,8 +213,12 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Replace;
     let outage = facts.wanted().all(|n| n.health != Health::Ready);
     let replaceable = |n: &&Node<'_>| match &n.health {
-        Health::Broken(_) => n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some()),
-        Health::Pending(_) => n.outdated || n.has_spoiled_volume(),
+        Health::Broken(_) => {
+            n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some())
+        }
+        Health::Pending(_) => {
+            n.outdated || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
+        }
         Health::Starting(_) => n.outdated && !n.is_serving(),
         Health::Unready(_) => n.outdated,
         Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
@@ -218,19 +240,26 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
         if facts.quorum() == Some(true)
             && let Some(other) = facts.wanted().find(fails)
         {
-            return Some(Operation::hold(kind, node, format!("{why}; waiting for {}: {}", other.id, other.trouble())));
+            return Some(Operation::hold(
+                kind,
+                node,
+                format!("{why}; waiting for {}: {}", other.id, other.trouble()),
+            ));
         }
         if let Some(other) = facts.wanted().find(|n| n.ordinal != node.ordinal && is_coming(facts, n)) {
             return Some(Operation::wait(kind, node, format!("{why}; {}: {}", other.id, other.trouble())));
         }
     }
-    if node.has_spoiled_volume() {
-        if let Err(wait) = super::nodes::may_replace_data(facts, node) {
-            return Some(Operation::hold(kind, node, wait));
-        }
+    if node.has_spoiled_volume()
+        && let Err(wait) = super::nodes::may_replace_data(facts, node)
+    {
+        return Some(Operation::hold(kind, node, wait));
     }
     let action = delete_pod(node, false, why.clone())?;
-    Some(Operation { drains: false, ..Operation::act(kind, node, format!("{why}; replacing its pod"), action) })
+    Some(Operation {
+        drains: false,
+        ..Operation::act(kind, node, format!("{why}; replacing its pod"), action)
+    })
 }
 
 /// Its container was not even started yet.
@@ -253,9 +282,8 @@ fn is_coming(facts: &Facts<'_>, node: &Node<'_>) -> bool {
 fn outdated(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Restart;
     let by_operator = facts.cluster.spec.update.strategy == UpdateStrategy::Rolling;
-    let due = |n: &&Node<'_>| {
-        n.health == Health::Ready && ((n.outdated && by_operator) || n.has_spoiled_volume())
-    };
+    let due =
+        |n: &&Node<'_>| n.health == Health::Ready && ((n.outdated && by_operator) || n.has_spoiled_volume());
     let rank = |n: &&Node<'_>| {
         let begun = n.log.is_some_and(|l| l.draining) && !n.drain_wanted && !n.cordoned;
         let leads = facts.log.is_some_and(|l| l.leader.as_ref() == Some(&n.id));
@@ -272,10 +300,10 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
         true => "its volume is to be given up",
         false => "its template has changed",
     };
-    if node.has_spoiled_volume() {
-        if let Err(wait) = super::nodes::may_replace_data(facts, node) {
-            return Some(Operation::hold(kind, node, wait));
-        }
+    if node.has_spoiled_volume()
+        && let Err(wait) = super::nodes::may_replace_data(facts, node)
+    {
+        return Some(Operation::hold(kind, node, wait));
     }
     let others_take = facts.nodes.values().any(|n| n.ordinal != node.ordinal && takes_streams(n));
     if !others_take {
@@ -293,7 +321,12 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
         0 if facts.sole_voter(node) && !late => {
             Some(Operation::wait(kind, node, "its vote, the only one, is given to another"))
         }
-        0 => Some(Operation::act(kind, node, "restarting", delete_pod(node, false, format!("{why}; drained"))?)),
+        0 => Some(Operation::act(
+            kind,
+            node,
+            "restarting",
+            delete_pod(node, false, format!("{why}; drained"))?,
+        )),
         n if late => {
             let why = format!("{why}; {n} streams are left after update.drainTimeoutSeconds");
             Some(Operation::act(kind, node, "restarting", delete_pod(node, false, why)?))
@@ -315,7 +348,9 @@ fn drain(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Drain;
     let asked = |n: &&Node<'_>| n.drain_wanted || n.cordoned;
     let under_way = |n: &&Node<'_>| n.drain.is_some_and(|d| d.remaining_streams > 0);
-    if let Some(node) = facts.wanted().filter(asked).find(|n| n.log.is_some_and(|l| l.draining) && under_way(n)) {
+    if let Some(node) =
+        facts.wanted().filter(asked).find(|n| n.log.is_some_and(|l| l.draining) && under_way(n))
+    {
         let left = node.drain.map_or(0, |d| d.remaining_streams);
         if node.drain.is_some_and(|d| d.state == weir_api::admin::DrainState::GaveUp) {
             let action = Action::Drain { node: node.id.clone(), why: format!("{left} streams are left") };
@@ -329,7 +364,9 @@ fn drain(facts: &Facts<'_>) -> Option<Operation> {
     let why = if node.drain_wanted { "spec.nodes[].drain says so" } else { "its host takes no new pods" };
     if !others_take {
         // An emptied host is an offer, not an order.
-        return node.drain_wanted.then(|| Operation::hold(kind, node, "no other node could take its streams"));
+        return node
+            .drain_wanted
+            .then(|| Operation::hold(kind, node, "no other node could take its streams"));
     }
     if let Some(other) = facts.unsettled_beside(node.ordinal) {
         return Some(Operation::hold(kind, node, format!("waiting for {other}")));

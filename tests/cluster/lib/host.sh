@@ -43,7 +43,6 @@ tlsPrivateKeyFile: "$PKI/kubelet-$1.key"
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 cgroupDriver: cgroupfs
 cgroupRoot: /$CGROUP/$1
-cgroupsPerQOS: false
 enforceNodeAllocatable: []
 failCgroupV1: false
 failSwapOn: false

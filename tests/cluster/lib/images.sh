@@ -64,6 +64,15 @@ base_folder() {
     printf 'hosts: files dns\n' >"$folder/etc/nsswitch.conf"
 }
 
+busybox_folder() {
+    local folder="$1" name
+    base_folder "$folder"
+    mkdir -p "$folder/bin"
+    cp /bin/busybox "$folder/bin/"
+    for name in sh mkdir cp; do ln -s busybox "$folder/bin/$name"; done
+    copy_libraries "$folder" /bin/busybox
+}
+
 # Once per version: the sandbox's image, what Weir's are based on, and the S3 server.
 need_base_images() {
     local key file folder s3
@@ -73,9 +82,7 @@ need_base_images() {
     if [[ ! -f $file ]]; then
         say "building the sandbox's image"
         folder="$(mktemp -d "$BED/image.XXXXXX")"
-        mkdir -p "$folder/bin"
-        cp /bin/busybox "$folder/bin/busybox"
-        ln -s busybox "$folder/bin/sh"
+        busybox_folder "$folder"
         # shellcheck disable=SC2016
         from_folder "$PAUSE_IMAGE" "$folder" \
             --entrypoint '["/bin/busybox","sh","-c","trap \"exit 0\" TERM INT; while :; do /bin/busybox sleep 1000000 & wait; done"]'
@@ -109,9 +116,7 @@ local_bases() {
     for binary in "$@"; do copy_libraries "$folder" "$binary"; done
     from_folder "$RUN_IMAGE" "$folder" --user 65532:65532
     rm -rf "$folder"
-    mkdir -p "$folder/bin" "$folder/tmp"
-    cp /bin/busybox "$folder/bin/"
-    for binary in sh mkdir cp; do ln -s busybox "$folder/bin/$binary"; done
+    busybox_folder "$folder"
     from_folder "$SHELL_IMAGE" "$folder"
     rm -rf "$folder"
 }

@@ -5,7 +5,7 @@
 PACKAGES=(
     containerd:/usr/bin/containerd runc:/usr/sbin/runc containernetworking-plugins:/usr/lib/cni/ptp
     buildah:/usr/bin/buildah iptables:/usr/sbin/iptables iproute2:/sbin/ip conntrack:/usr/sbin/conntrack
-    socat:/usr/bin/socat busybox-static:/bin/busybox openssl:/usr/bin/openssl ca-certificates:/etc/ssl/certs/ca-certificates.crt
+    socat:/usr/bin/socat openssl:/usr/bin/openssl ca-certificates:/etc/ssl/certs/ca-certificates.crt
     util-linux:/usr/bin/nsenter procps:/sbin/sysctl jq:/usr/bin/jq curl:/usr/bin/curl
 )
 
@@ -16,6 +16,8 @@ need_root() {
 need_packages() {
     local entry missing=()
     for entry in "${PACKAGES[@]}"; do [[ -e ${entry#*:} ]] || missing+=("${entry%%:*}"); done
+    # The static one cannot look up names.
+    ldd /bin/busybox >/dev/null 2>&1 || missing+=(busybox)
     command -v go >/dev/null || missing+=(golang-go)
     ((${#missing[@]})) || return 0
     command -v apt-get >/dev/null || fail "please install what Debian calls ${missing[*]}"
@@ -54,8 +56,8 @@ make_cgroups() {
     say "cgroups: v1"
     for top in /sys/fs/cgroup/*/; do
         top="${top%/}"
-        # `cpu` may be a link to `cpu,cpuacct`; v2 beside v1 holds no controllers.
-        [[ ! -L $top && ! -f $top/cgroup.controllers ]] || continue
+        # `cpu` may be a link to `cpu,cpuacct`. v2 beside v1 holds no controllers, but the kubelet puts pods there, too.
+        [[ ! -L $top ]] || continue
         record_cgroup "$top/$CGROUP"
         mkdir -p "$top/$CGROUP"
         for host in "${HOSTS[@]}"; do

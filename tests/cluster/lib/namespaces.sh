@@ -3,10 +3,10 @@
 # nested in it, as a machine in its rack. Whatever is started, mounted or linked inside ends with the first process of
 # `control`, and a host's with the first process of the host: that is also how a host loses its power.
 
-# The first process of a namespace. It ends unless told within ten seconds that it has been recorded; as process 1 a
+# The first process of a namespace. It ends unless told within a minute that it has been recorded; as process 1 a
 # shell reaps orphans.
 # shellcheck disable=SC2016
-INIT='read -t 10 -r _ <>"$1" || exit 1; trap "exit 0" TERM; sleep infinity & while :; do wait; done'
+INIT='read -t 60 -r _ <>"$1" || exit 1; trap "exit 0" TERM; sleep infinity & while :; do wait; done'
 
 inside() { # inside PLACE COMMAND…: in the network, mounts and processes of `control` or of a host
     local place="$1" init
@@ -18,29 +18,41 @@ inside() { # inside PLACE COMMAND…: in the network, mounts and processes of `c
 # The only child of a process, once there is one.
 child_of() {
     local pid
-    for _ in {1..100}; do
+    # Patient: a loaded machine may take seconds to fork.
+    for _ in {1..1500}; do
+        [[ -d /proc/$1 ]] || return 1
         # The file has no end of line.
-        read -r pid _ <"/proc/$1/task/$1/children" || true
+        { read -r pid _ <"/proc/$1/task/$1/children"; } 2>/dev/null || true
         [[ -z ${pid:-} ]] || { echo "$pid"; return; }
         sleep 0.02
     done
     return 1
 }
 
-# record_first NAME PID: and lets it live.
-record_first() {
+# What is started waits for a line in a pipe of its own, so that nothing lives on that is not in the record.
+new_gate() {
+    GATE="$BED/gate.$BASHPID.$((GATES += 1))"
+    rm -f "$GATE"
+    mkfifo "$GATE"
+}
+GATES=0
+
+# record_and_open NAME PID
+record_and_open() {
     record_process "$1" "$2"
-    echo recorded >"$BED/first"
+    # Waits for the reader: a line that is written before would be lost.
+    # shellcheck disable=SC2016
+    timeout 60 bash -c 'echo recorded >"$1"' gate "$GATE" || fail "$1 does not go on after it was recorded; see $LOGS/$1.log"
+    rm -f "$GATE"
 }
 
 start_control() {
-    rm -f "$BED/first"
-    mkfifo "$BED/first"
+    new_gate
     setsid unshare --net --pid --fork --kill-child --mount --propagation private --uts --mount-proc \
-        bash -c "$INIT" weir-bed "$BED/first" </dev/null >"$LOGS/control.log" 2>&1 9>&- &
+        bash -c "$INIT" weir-bed "$GATE" </dev/null >"$LOGS/control.log" 2>&1 9>&- &
     local pid
     pid="$(child_of $!)" || fail "no namespaces to be had; see $LOGS/control.log"
-    record_first control "$pid"
+    record_and_open control "$pid"
     printf 'nameserver %s\nsearch default.svc.%s svc.%s %s\noptions ndots:5\n' \
         "$CONTROL_IP" "$CLUSTER_DOMAIN" "$CLUSTER_DOMAIN" "$CLUSTER_DOMAIN" >"$BED/resolv.conf"
     # Addresses of Services are anybody's until the proxy has seen the packet. The bridge is a cable, not a firewall.
@@ -63,11 +75,12 @@ start_host_namespace() {
     control="$(recorded control)" || fail "the bed is not running"
     mkdir -p "$BED/$host/var/"{lib,log,tmp,cache}
     ln -sfn /run "$BED/$host/var/run"
+    new_gate
     setsid nsenter --target "$control" --net --mount --pid --uts -- \
         unshare --net --pid --fork --kill-child --mount --propagation private --uts --mount-proc \
-        bash -c "$INIT" "weir-bed $host" "$BED/first" </dev/null >"$LOGS/$host.log" 2>&1 9>&- &
+        bash -c "$INIT" "weir-bed $host" "$GATE" </dev/null >"$LOGS/$host.log" 2>&1 9>&- &
     pid="$(child_of $!)" && pid="$(child_of "$pid")" || fail "no namespaces to be had for $host; see $LOGS/$host.log"
-    record_first "$host" "$pid"
+    record_and_open "$host" "$pid"
     ip="$(host_ip "$host")"
     # The namespaces are named by a process as the bed sees it, so the cable is laid from outside.
     nsenter --target "$control" --net -- ip link add "to-$host" type veth peer name eth0 netns "$pid" &&
@@ -92,14 +105,18 @@ start_host_namespace() {
 }
 
 # start PLACE NAME COMMAND…: a daemon, recorded as NAME, its output in $LOGS/NAME.log. The place `door` is in the
-# network of whoever runs the bed, and ends with it all the same.
+# network of whoever runs the bed, and ends with it all the same. The daemon becomes a child of the place's first process:
+# nsenter itself must not stay its parent, for it stops when its child is stopped and would not see it end.
 start() {
     local place="$1" name="$2" init pid net=--net
     shift 2
     [[ $place != door ]] || { place=control; net=; }
     init="$(recorded "$place")" || fail "$place is not running"
-    # shellcheck disable=SC2086
-    setsid nsenter --target "$init" $net --mount --pid --uts -- "$@" </dev/null >>"$LOGS/$name.log" 2>&1 9>&- &
-    pid="$(child_of $!)" || fail "$name did not start; see $LOGS/$name.log"
-    record_process "$name" "$pid"
+    new_gate
+    # shellcheck disable=SC2016,SC2086
+    setsid nsenter --target "$init" $net --mount --pid --uts -- \
+        bash -c 'go="$1"; shift; "$@" & read -t 60 -r _ <>"$go"' start "$GATE" "$@" \
+        </dev/null >>"$LOGS/$name.log" 2>&1 9>&- &
+    pid="$(child_of $!)" && pid="$(child_of "$pid")" || fail "$name did not start; see $LOGS/$name.log"
+    record_and_open "$name" "$pid"
 }

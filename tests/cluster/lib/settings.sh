@@ -21,8 +21,10 @@ LOGS="$BED/logs"
 PKI="$BED/pki"
 export PATH="$BIN:$PATH:/usr/sbin:/sbin"
 
-# The hosts; each is a network, process and mount namespace of its own with a containerd and a kubelet.
-read -ra HOSTS <<<"${BED_HOSTS:-node-a node-b}"
+# The hosts; each is a network, process and mount namespace of its own with a containerd and a kubelet. Three, so that one
+# can be lost that has neither the bucket nor the operator, and the quorum holds.
+read -ra HOSTS <<<"${BED_HOSTS:-node-a node-b node-c}"
+[[ ! -f $BED/hosts ]] || read -ra HOSTS <"$BED/hosts" # a bed that is there keeps its own
 VOLUMES_PER_HOST=24
 
 # The bed's own network, unseen from outside its namespace. `control` has the API server, DNS and whoever runs a test.

@@ -22,24 +22,36 @@ tool_package() {
         kubelet | kubectl | kube-*) echo "k8s.io/kubernetes/cmd/$1" ;;
         etcd) echo go.etcd.io/etcd/server/v3 ;;
         helm) echo helm.sh/helm/v3/cmd/helm ;;
-        coredns) echo github.com/coredns/coredns ;;
+        coredns) echo . ;;
     esac
 }
 
-# A folder per tool, version and content of its module files, so that a half-built or an old one is never taken.
+# A folder per tool, version and what it is built from, so that a half-built or an old one is never taken.
 tool_dir() {
     local sum
-    sum="$(cat "$BED_SOURCE/tools/$1"/go.{mod,sum} | sha256sum | cut -c1-8)"
+    sum="$({ cat "$BED_SOURCE/tools/$1"/go.{mod,sum} && tool_ldflags "$1"; } | sha256sum | cut -c1-8)"
     echo "$TOOLS/$1-$(tool_version "$1")-$sum"
 }
 
-# What the programs say of themselves; a server that says v0.0.0 is refused by clients.
+# What the programs say of themselves: a server that says v0.0.0 is refused by clients, and a helm that thinks of
+# Kubernetes 1.20 refuses charts.
 tool_ldflags() {
+    local minor
+    minor="$(cut -d. -f2 <<<"$KUBERNETES_VERSION")"
     echo -n "-s -w"
-    [[ $1 == kubernetes ]] || return 0
-    local key=k8s.io/component-base/version
-    echo -n " -X $key.gitVersion=v$KUBERNETES_VERSION -X $key.gitMajor=1 -X $key.gitMinor=$(cut -d. -f2 <<<"$KUBERNETES_VERSION")"
-    echo -n " -X $key.gitTreeState=clean"
+    case $1 in
+        kubernetes)
+            local key=k8s.io/component-base/version
+            echo -n " -X $key.gitVersion=v$KUBERNETES_VERSION -X $key.gitMajor=1 -X $key.gitMinor=$minor -X $key.gitTreeState=clean"
+            ;;
+        helm)
+            local key
+            for key in helm.sh/helm/v3/pkg/lint/rules helm.sh/helm/v3/pkg/chartutil; do
+                echo -n " -X $key.k8sVersionMajor=1 -X $key.k8sVersionMinor=$minor"
+            done
+            echo -n " -X helm.sh/helm/v3/internal/version.version=v$HELM_VERSION"
+            ;;
+    esac
 }
 
 build_tool() {

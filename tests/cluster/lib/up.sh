@@ -32,13 +32,16 @@ bed_tools() {
 }
 
 bed_up() {
-    bed_tools
-    if bed_is_up; then
-        say "the bed is up already"
-    else
-        [[ ! -f $RECORD ]] || { say "removing what an earlier bed left behind"; bed_remove; }
-        bed_start
+    need_root
+    alone
+    mkdir -p "$LOGS"
+    # Before the tools, whose links are in the folder that goes.
+    if [[ -f $RECORD ]] && ! bed_is_up; then
+        say "removing what an earlier bed left behind"
+        bed_remove
     fi
+    bed_tools
+    if [[ -f $RECORD ]]; then say "the bed is up already"; else bed_start; fi
 }
 
 bed_start() {
@@ -46,6 +49,7 @@ bed_start() {
     rm -rf "$LOGS" "$BED/etcd"
     mkdir -p "$LOGS"
     record_begin
+    echo "${HOSTS[*]}" >"$BED/hosts"
     make_cgroups
     start_control
     make_pki

@@ -74,9 +74,13 @@ install_operator() {
 }
 
 apply_quickstart() {
+    local image="$1/weir:$NODE_TAG"
     local deadline=$((SECONDS + 300)) last="" now
     say "applying deploy/quickstart.yaml: a cluster of three nodes and a bucket"
     ctl apply -f "$REPO/deploy/quickstart.yaml" >/dev/null || fail "the API server does not take it"
+    # A cluster keeps the image that it was made with. One that was there before is rolled to what was built now.
+    ctl -n "$QUICKSTART_NAMESPACE" patch streamcluster quickstart --type merge \
+        -p "{\"spec\": {\"image\": \"$image\"}}" >/dev/null || fail "could not set the image"
     # What is waited for, as anybody sees it.
     until [[ $(quickstart '{.status.conditions[?(@.type=="Ready")].status}') == True ]]; do
         ((SECONDS < deadline)) || { ctl -n "$QUICKSTART_NAMESPACE" get strc,pods -o wide >&2; fail "the cluster does not become ready"; }
@@ -132,18 +136,21 @@ END
 
 # `bed weir`: all of the above, on what runs.
 weir_up() {
+    local prefix
     if [[ -n ${CONTEXT:-} ]]; then
         LOGS="$(mktemp -d)"
         need_tools helm kubernetes
         push_weir
-        install_operator "$REGISTRY" IfNotPresent
+        prefix="$REGISTRY"
+        install_operator "$prefix" IfNotPresent
     else
         build_binaries
         build_weir "${BINARIES[@]}"
         load_weir
-        install_operator "${NODE_IMAGE%/*}" Never
+        prefix="${NODE_IMAGE%/*}"
+        install_operator "$prefix" Never
     fi
-    apply_quickstart
+    apply_quickstart "$prefix"
     look_whether_it_works
     what_next
 }

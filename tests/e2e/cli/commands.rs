@@ -236,7 +236,14 @@ async fn admin_commands_show_the_cluster_and_set_weights() {
 
     let admin = node.admin().await.unwrap();
     let raw = admin.get_text("/admin/nodes").await.unwrap();
-    assert_eq!(weir.run(&["admin", "nodes", "--json"]).await.ok().trim_end(), raw.trim_end());
+    // But for what is of the moment: how long ago a heartbeat came, how far behind the log is.
+    let lasting = |text: &str| {
+        let mut nodes = parsed(text);
+        let node = nodes["nodes"][0].as_object_mut().unwrap();
+        node.retain(|field, _| !["silentMs", "logLag"].contains(&field.as_str()));
+        nodes
+    };
+    assert_eq!(lasting(&weir.run(&["admin", "nodes", "--json"]).await.ok()), lasting(&raw));
     assert_eq!(parsed(&weir.run(&["admin", "cluster", "--json"]).await.ok())["streams"], 1);
     let epoch = parsed(&raw)["nodes"][0]["epoch"].as_u64().unwrap();
     let wrong_epoch =

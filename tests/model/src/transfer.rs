@@ -41,8 +41,8 @@ pub struct Faults {
     pub resume_with_release_in_flight: bool,
     /// The target opens while the source still has the stream.
     pub target_opens_early: bool,
-    /// A release is applied though its session has ended.
-    pub release_by_ended_session: bool,
+    /// A stream whose last session awaits recovery is placed at the target at once.
+    pub moves_what_awaits_recovery: bool,
     /// A release goes where the source was told when it stopped, though that was called off since.
     pub aborted_completes: bool,
     /// A release leaves the stream to whoever comes first.
@@ -184,7 +184,7 @@ impl Transfer {
         let mut next = *state;
         let faults = &self.faults;
         match action {
-            Action::Begin(to) => next.begin(to)?,
+            Action::Begin(to) => next.begin(to, faults)?,
             Action::Abort => next.log.abort()?,
             Action::Fence(s) => next.fence(s, faults)?,
             Action::Crash(s) => next.crash(s)?,

@@ -44,7 +44,7 @@ each! {
     a_source_that_goes_on_acknowledges_what_is_left_behind: source_does_not_stop breaks I2;
     a_source_that_resumes_too_early_is_released_while_it_serves: resume_with_release_in_flight breaks I2;
     a_target_that_opens_early_gives_offsets_again: target_opens_early breaks I2;
-    a_release_of_an_ended_session_skips_its_recovery: release_by_ended_session breaks I2;
+    what_awaits_recovery_and_is_moved_loses_what_was_acknowledged: moves_what_awaits_recovery breaks I2;
     what_was_called_off_completes_all_the_same: aborted_completes breaks MEANT;
     whoever_comes_first_takes_what_was_meant_for_another: released_to_anyone breaks MEANT;
     a_transfer_that_outlives_its_sides_locks_the_stream: outlives_its_sides breaks GOES_ON;

@@ -300,8 +300,10 @@ impl Disk for Mounted {
         drop(self.open(path, Open::OrNew)?);
         self.with(|inner| {
             let taken = inner.locks.insert(path.to_owned());
-            let lock = Locked { on: self.clone(), path: path.to_owned() };
-            Ok(taken.then(|| Box::new(lock) as Box<dyn Send + Sync>))
+            // Made only if it is: what is dropped here would let go of another's, and wait for this disk meanwhile.
+            let lock =
+                || Box::new(Locked { on: self.clone(), path: path.to_owned() }) as Box<dyn Send + Sync>;
+            Ok(taken.then(lock))
         })
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: a run that breaks something, dies, or does not end is reported with its seed and what it printed. Called
 //! by the tests.
+// The harness is outside of what is simulated: its threads and its patience are the real ones.
+#![allow(clippy::disallowed_methods)]
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -108,8 +110,6 @@ pub fn play_all(program: &str, seeds: &[u64], more: &[&str]) -> Vec<Report> {
 
 /// For a person: what failed, and how to see it again.
 pub fn tell(failed: &[Report]) -> String {
-    let each = |report: &Report| {
-        format!("=== make sim SEED={}\n{}", report.seed, report.text)
-    };
+    let each = |report: &Report| format!("=== make sim SEED={}\n{}", report.seed, report.text);
     failed.iter().map(each).collect::<Vec<_>>().join("\n")
 }

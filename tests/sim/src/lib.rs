@@ -12,6 +12,7 @@ pub mod machine;
 pub mod mutants;
 pub mod ops;
 pub mod place;
+pub mod race;
 pub mod run;
 pub mod schedule;
 pub mod trace;

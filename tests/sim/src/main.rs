@@ -1,5 +1,5 @@
 //! `weir-sim SEED`: plays one run and says what it showed. `--trace`: and all that happened. `--mutant NAME`: with a
-//! deliberate mistake in the nodes.
+//! deliberate mistake in the nodes. `--scenario NAME`: not the schedule that follows from the seed but one made by hand.
 
 #![allow(
     clippy::print_stdout,
@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use weir::mutant::{self, Mutant};
 use weir_sim::run;
+use weir_sim::schedule::Scenario;
 
 /// Events of a failed run that are printed without being asked for.
 const LAST: usize = 40;
@@ -19,10 +20,19 @@ fn main() -> ExitCode {
     let mut seed = None;
     let mut print = false;
     let mut mutant = None;
+    let mut scenario = None;
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--trace" => print = true,
+            "--scenario" => {
+                let name = args.next().unwrap_or_default();
+                scenario = Scenario::named(&name);
+                if scenario.is_none() {
+                    println!("no such scenario: {name:?}; there are stale-views and many");
+                    return ExitCode::from(2);
+                }
+            }
             "--mutant" => {
                 let name = args.next().unwrap_or_default();
                 mutant = Mutant::ALL.iter().copied().find(|m| format!("{m:?}") == name);
@@ -35,7 +45,7 @@ fn main() -> ExitCode {
         }
     }
     let Some(seed) = seed else {
-        println!("usage: weir-sim SEED [--trace] [--mutant NAME]");
+        println!("usage: weir-sim SEED [--trace] [--mutant NAME] [--scenario NAME]");
         return ExitCode::from(2);
     };
     if let Ok(filter) = std::env::var("WEIR_SIM_LOG") {
@@ -45,7 +55,7 @@ fn main() -> ExitCode {
     let verdict = std::thread::spawn(move || {
         weir_chance::take_over(seed);
         mutant::set(mutant);
-        run::run(seed, weir_chance::tell)
+        run::run(seed, scenario, weir_chance::tell)
     });
     let Ok(verdict) = verdict.join() else {
         println!("seed {seed}\nBROKEN run: a part of the simulation has panicked");

@@ -22,20 +22,56 @@ pub struct Found {
 
 /// The first seed whose run shows the mistake.
 pub fn find(mutant: Mutant, seeds: Range<u64>, run: impl Fn(u64) -> Trace) -> Option<Found> {
-    seeds.into_iter().find_map(|seed| judge(Some(mutant), seed, &run).map(|broken| Found { seed, broken }))
+    find_broken(mutant, seeds, |seed| worst(invariants::check(&run(seed)), true))
 }
 
 /// What one run breaks, with a mistake in the code or without.
 pub fn judge(mutant: Option<Mutant>, seed: u64, run: impl Fn(u64) -> Trace) -> Option<Broken> {
+    judge_broken(mutant, seed, |seed| worst(invariants::check(&run(seed)), mutant.is_some()))
+}
+
+fn worst(broken: Vec<Broken>, mutated: bool) -> Option<Broken> {
+    broken.into_iter().find(|b| b.invariant != "run" || !mutated)
+}
+
+/// As [`find`], for runs that judge themselves.
+pub fn find_broken(mutant: Mutant, seeds: Range<u64>, run: impl Fn(u64) -> Option<Broken>) -> Option<Found> {
+    seeds.into_iter().find_map(|seed| {
+        let broken = judge_broken(Some(mutant), seed, &run)?;
+        Some(Found { seed, broken })
+    })
+}
+
+/// As [`judge`].
+pub fn judge_broken(
+    mutant: Option<Mutant>,
+    seed: u64,
+    run: impl Fn(u64) -> Option<Broken>,
+) -> Option<Broken> {
     mutant::set(mutant);
-    let judged = catch_unwind(AssertUnwindSafe(|| invariants::check(&run(seed))));
+    let judged = catch_unwind(AssertUnwindSafe(|| run(seed)));
     mutant::set(None);
-    match judged {
-        Ok(broken) => broken.into_iter().find(|b| b.invariant != "run" || mutant.is_none()),
-        Err(panic) => {
-            let said = panic.downcast_ref::<String>().cloned();
-            let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
-            Some(Broken { invariant: "panic", message: said.unwrap_or_default() })
-        }
+    judged.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+        Some(Broken { invariant: "panic", message: said.unwrap_or_default() })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use weir::mutant::Mutant;
+
+    /// The document has a row for each of them, and for nothing else.
+    #[test]
+    fn the_document_lists_every_mutant() {
+        let document = include_str!("../../../docs/mutants.md");
+        let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let mut listed: Vec<&str> =
+            rows.filter(|name| name.chars().next().is_some_and(char::is_uppercase)).collect();
+        listed.sort_unstable();
+        let mut all: Vec<String> = Mutant::ALL.iter().map(|m| format!("{m:?}")).collect();
+        all.sort_unstable();
+        assert_eq!(listed, all);
     }
 }

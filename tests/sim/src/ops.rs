@@ -72,7 +72,11 @@ impl Desk {
                 let machines = self.machines.lock();
                 machines[rng.index(machines.len())].clone()
             };
-            let headers = if body.is_empty() { Vec::new() } else { vec![("content-type", "application/json".to_owned())] };
+            // Without a token it answers who means this machine only.
+            let mut headers = vec![("host", format!("localhost:{ADMIN}"))];
+            if !body.is_empty() {
+                headers.push(("content-type", "application/json".to_owned()));
+            }
             let body = Bytes::from(body.clone());
             let say = Say { method: method.clone(), target: target.clone(), headers, body };
             let went = client.send(&format!("{machine}:{ADMIN}"), &say, Duration::from_secs(4)).await;

@@ -55,6 +55,8 @@ pub struct Setup {
     pub slots: u32,
     /// What it does with a request for another's stream.
     pub routing: RoutingMode,
+    /// Very many streams: snapshots and releases of idle streams come as rarely as outside of simulations.
+    pub bulk: bool,
 }
 
 impl Setup {
@@ -78,10 +80,10 @@ impl Setup {
                 "WEIR_LONG_POLL_TIMEOUT" => "2s".to_owned(),
                 "WEIR_REQUEST_TIMEOUT" => "4s".to_owned(),
                 "WEIR_SHUTDOWN_GRACE" => "6s".to_owned(),
-                "WEIR_IDLE_RELEASE" => "3s".to_owned(),
-                "WEIR_SEGMENT_OBJECTS" => "12".to_owned(),
-                "WEIR_SEGMENT_AGE" => "1s".to_owned(),
-                "WEIR_TEST_SNAPSHOT_LOG_BYTES" => "8KiB".to_owned(),
+                "WEIR_IDLE_RELEASE" if !self.bulk => "3s".to_owned(),
+                "WEIR_SEGMENT_OBJECTS" if !self.bulk => "12".to_owned(),
+                "WEIR_SEGMENT_AGE" if !self.bulk => "1s".to_owned(),
+                "WEIR_TEST_SNAPSHOT_LOG_BYTES" if !self.bulk => "8KiB".to_owned(),
                 "WEIR_CACHE_BYTES" => "4MiB".to_owned(),
                 _ => return None,
             };

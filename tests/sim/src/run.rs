@@ -6,8 +6,8 @@
 use weir_tests::rng::Rng;
 
 use crate::invariants::{self, Broken};
-use crate::schedule::Schedule;
-use crate::trace::Trace;
+use crate::schedule::{Scenario, Schedule};
+use crate::trace::{Trace, What};
 use crate::world::{Ran, World};
 
 /// What a run showed.
@@ -18,10 +18,38 @@ pub struct Verdict {
     pub broken: Vec<Broken>,
 }
 
-/// Plays the schedule that follows from `seed`. `tell` is told the time, in nanoseconds since the run began.
-pub fn run(seed: u64, tell: fn(u64)) -> Verdict {
-    let schedule = Schedule::draw(&mut Rng::new(seed));
-    play(seed, schedule, tell)
+/// Plays the schedule that follows from `seed`, or the scenario's. `tell` is told the time, in nanoseconds since the run
+/// began.
+pub fn run(seed: u64, scenario: Option<Scenario>, tell: fn(u64)) -> Verdict {
+    let mut rng = Rng::new(seed);
+    let schedule = match scenario {
+        Some(scenario) => scenario.schedule(&mut rng),
+        None => Schedule::draw(&mut rng),
+    };
+    let mut verdict = play(seed, schedule, tell);
+    if scenario == Some(Scenario::StaleViews) {
+        verdict.broken.extend(stale_views(&verdict.trace));
+    }
+    verdict
+}
+
+/// Views did lag: requests went round, were refused after waiting for what the sender knew, and never more than so far.
+fn stale_views(trace: &Trace) -> Option<Broken> {
+    let told = || {
+        trace.events.iter().filter_map(|e| match &e.what {
+            What::Answered { told, .. } => Some(told),
+            _ => None,
+        })
+    };
+    let most = told().map(|t| t.hops).max().unwrap_or(0);
+    let refused = told().filter(|t| t.hops > 0 && t.status == 503).count();
+    let seen = format!("{most} hops at most, {refused} times 503 after one");
+    let broken = |invariant| Some(Broken { invariant, message: seen.clone() });
+    match (most, refused) {
+        (4.., _) => broken("I8"),
+        (1..4, 1..) => None,
+        _ => broken("run"),
+    }
 }
 
 /// Plays a schedule.

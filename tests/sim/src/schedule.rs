@@ -61,6 +61,8 @@ pub struct Schedule {
     pub voters: u32,
     /// Stream names.
     pub streams: usize,
+    /// Streams that are created once, appended to once and read back, and nothing else.
+    pub bulk: usize,
     /// Which nodes forward.
     pub forwards: Vec<bool>,
     /// Their slots.
@@ -69,6 +71,67 @@ pub struct Schedule {
     pub actions: Vec<(u64, Action)>,
     /// When all is mended.
     pub calm_ms: u64,
+}
+
+/// A schedule made by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scenario {
+    /// Nodes that redirect and, in turns, two of them that hear nothing of the log while streams move.
+    StaleViews,
+    /// Fifty nodes and ten thousand streams.
+    Many,
+}
+
+impl Scenario {
+    /// By its name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "stale-views" => Some(Self::StaleViews),
+            "many" => Some(Self::Many),
+            _ => None,
+        }
+    }
+
+    /// What is broken in it.
+    pub fn schedule(self, rng: &mut Rng) -> Schedule {
+        match self {
+            Self::StaleViews => stale_views(rng),
+            Self::Many => Schedule {
+                nodes: 50,
+                voters: 3,
+                streams: 0,
+                bulk: 10_000,
+                forwards: vec![false; 52],
+                slots: vec![1; 52],
+                actions: Vec::new(),
+                calm_ms: FORMED_MS,
+            },
+        }
+    }
+}
+
+/// The nodes 1 and 2 are cut off from the log by turns, for less than it takes to fence them, and clients go on asking
+/// them; streams are moved all the time, so that views that lag name owners that are none any more.
+fn stale_views(rng: &mut Rng) -> Schedule {
+    let calm_ms = 20_000;
+    let mut actions = Vec::new();
+    let mut at = FORMED_MS;
+    while at < calm_ms {
+        let node = 1 + rng.index(2);
+        let ms = rng.between(300, 2_400);
+        actions.push((at, Action::Isolate { node, clients: false, ms }));
+        for _ in 0..rng.between(2, 5) {
+            let when = at + rng.below(ms);
+            actions.push((when, Action::Transfer { to: rng.index(3) }));
+        }
+        if rng.one_in(4) {
+            actions.push((at + ms / 2, Action::Crash { node: 3 - node, power: false, down_ms: 50 }));
+        }
+        at += ms + rng.between(50, 700);
+    }
+    actions.sort_by_key(|(at, _)| *at);
+    let (forwards, slots) = (vec![false; 5], vec![1; 5]);
+    Schedule { nodes: 3, voters: 3, streams: 10, bulk: 0, forwards, slots, actions, calm_ms }
 }
 
 /// Until here the cluster forms undisturbed.
@@ -93,6 +156,7 @@ impl Schedule {
             nodes,
             voters,
             streams: usize::try_from(rng.between(4, 10)).unwrap_or(4),
+            bulk: 0,
             forwards: (0..nodes + 2).map(|_| rng.one_in(2)).collect(),
             slots: (0..nodes + 2).map(|_| u32::try_from(rng.between(1, 3)).unwrap_or(1)).collect(),
             actions: Vec::new(),
@@ -104,23 +168,16 @@ impl Schedule {
             1 => (0..4).map(|_| rng.below(KINDS)).collect(),
             _ => (0..KINDS).collect(),
         };
-        let mut at = FORMED_MS + rng.below(1_500);
-        let (mut lost, mut joined) = (voters == 1, 0);
+        // Now and then the cluster is disturbed while it forms, when one voter holds all there is.
+        let early = rng.one_in(5);
+        let mut at = if early { rng.below(500) } else { FORMED_MS + rng.below(1_500) };
+        let mut spared = Spared { disks: voters == 1 || early, members: early, joined: false };
         while at < calm_ms {
             let kind = kinds[rng.index(kinds.len())];
-            if let Some(action) = schedule.action(kind, rng) {
-                let fine = match &action {
-                    // The second process of an id takes the first one's vote with it when it goes.
-                    Action::LoseDisk { .. } | Action::Double { .. } => !std::mem::replace(&mut lost, true),
-                    Action::Join => {
-                        joined += 1;
-                        joined <= 1
-                    }
-                    _ => true,
-                };
-                if fine {
-                    schedule.actions.push((at, action));
-                }
+            if let Some(action) = schedule.action(kind, rng)
+                && spared.allows(&action)
+            {
+                schedule.actions.push((at, action));
             }
             at += match rng.below(5) {
                 0 => rng.between(10, 300),
@@ -169,6 +226,35 @@ impl Schedule {
             19 if several => Action::Leave { node, down_ms },
             _ => return None,
         })
+    }
+}
+
+/// What must not be broken any more, because something else was.
+struct Spared {
+    /// One disk is lost at most: no log survives the loss of most of its voters' disks.
+    disks: bool,
+    /// While nodes leave there are few voters, perhaps one, and then its disk counts for all.
+    members: bool,
+    joined: bool,
+}
+
+impl Spared {
+    fn allows(&mut self, action: &Action) -> bool {
+        match action {
+            // The second process of an id takes the first one's vote with it when it goes.
+            Action::LoseDisk { .. } | Action::Double { .. } => {
+                self.members = true;
+                !std::mem::replace(&mut self.disks, true)
+            }
+            Action::Leave { .. } => {
+                if !self.members {
+                    self.disks = true;
+                }
+                !self.members
+            }
+            Action::Join => !std::mem::replace(&mut self.joined, true),
+            _ => true,
+        }
     }
 }
 

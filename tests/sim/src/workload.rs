@@ -24,7 +24,7 @@ use crate::trace::{Ask, ForkFrom, Host, Recorder, Told};
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A stream name as clients know it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Name {
     text: Arc<str>,
     json: bool,
@@ -67,17 +67,19 @@ pub struct Known {
     over: Mutex<bool>,
     /// Clients that may have a call under way.
     at_work: Mutex<usize>,
+    /// Names to be created once and appended to once, and how many nobody has begun with.
+    bulk: (usize, Mutex<usize>),
     recorder: Recorder,
 }
 
 impl Known {
     /// Of `count` streams that will be there, and more that come and go.
-    pub fn new(count: usize, recorder: &Recorder) -> Arc<Self> {
+    pub fn new(count: usize, bulk: usize, recorder: &Recorder) -> Arc<Self> {
         let name = |i: usize| Name {
             text: format!("s{i}").into(),
             json: i % 3 == 2,
             ttl: (i % 5 == 4).then_some(2 + i as u64 % 3),
-            calm: i % 4 == 0,
+            calm: i.is_multiple_of(4),
             fork: false,
             there: false,
             closed: false,
@@ -91,6 +93,7 @@ impl Known {
             nodes: Mutex::default(),
             over: Mutex::new(false),
             at_work: Mutex::new(0),
+            bulk: (bulk, Mutex::new(bulk)),
             recorder: recorder.clone(),
         })
     }
@@ -122,6 +125,11 @@ impl Known {
         *self.over.lock() = true;
     }
 
+    /// All that is to be created once has been begun with.
+    pub fn has_begun(&self) -> bool {
+        *self.bulk.1.lock() == 0
+    }
+
     /// No call is under way any more.
     pub fn is_quiet(&self) -> bool {
         *self.at_work.lock() == 0
@@ -135,7 +143,11 @@ impl Known {
         let mut next = self.next_record.lock();
         *next += 1;
         let pad = if rng.one_in(20) { rng.below(20_000) } else { rng.below(100) };
-        Record { id: *next, pad: u32::try_from(pad).unwrap_or(0), elements: u32::try_from(rng.between(1, 3)).unwrap_or(1) }
+        Record {
+            id: *next,
+            pad: u32::try_from(pad).unwrap_or(0),
+            elements: u32::try_from(rng.between(1, 3)).unwrap_or(1),
+        }
     }
 
     fn with<T>(&self, at: usize, f: impl FnOnce(&mut Name) -> T) -> T {
@@ -159,6 +171,7 @@ impl Worker {
     /// Until the end.
     pub async fn work(&mut self) {
         *self.known.at_work.lock() += 1;
+        while self.create_next_of_many().await {}
         while !self.known.is_over() {
             self.act().await;
             let pause = self.rng.between(2, 60);
@@ -167,16 +180,43 @@ impl Worker {
         *self.known.at_work.lock() -= 1;
     }
 
+    /// One of those that are created once. `false`: there is none left.
+    async fn create_next_of_many(&mut self) -> bool {
+        let at = {
+            let mut left = self.known.bulk.1.lock();
+            let Some(at) = left.checked_sub(1) else { return false };
+            *left = at;
+            at
+        };
+        let name = Name { text: format!("b{at}").into(), ..Name::default() };
+        let first = Some(self.known.record(&mut self.rng));
+        while !matches!(self.put(&name, first, None).await, Outcome::Created { .. }) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let record = Some(self.known.record(&mut self.rng));
+        while !matches!(
+            self.append(&name, &Append { record, ..Append::default() }).await,
+            Outcome::Appended { .. }
+        ) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let mut names = self.known.names.lock();
+        names.push(Name { there: true, calm: true, ..name });
+        true
+    }
+
     /// Reads everything back: what every name is and holds, until each answer is definite. Names that had none in
     /// `within`.
     pub async fn read_back(&mut self, within: Duration) -> Vec<String> {
         let end = tokio::time::Instant::now() + within;
         let count = self.known.names.lock().len();
         let mut silent = Vec::new();
-        for at in 0..count {
+        // Of very many, some hundreds tell enough.
+        for at in (0..count).step_by(1 + count / 400) {
             let name = self.known.with(at, |n| n.clone());
             loop {
-                let definite = |o: &Outcome| matches!(o, Outcome::Read(_) | Outcome::Refused(Refusal::Missing));
+                let definite =
+                    |o: &Outcome| matches!(o, Outcome::Read(_) | Outcome::Refused(Refusal::Missing));
                 let read = self.read_all(&name, 0).await;
                 if definite(&read) {
                     self.head(&name).await;
@@ -308,7 +348,17 @@ impl Worker {
             let ttl = self.rng.one_in(3).then(|| self.rng.between(1, 4));
             let text = format!("n{i}").into();
             let (there, fork) = (false, false);
-            names.push(Name { text, ttl, fork, there, seen: 0, lives: 0, closed: false, producers: Default::default(), ..like });
+            names.push(Name {
+                text,
+                ttl,
+                fork,
+                there,
+                seen: 0,
+                lives: 0,
+                closed: false,
+                producers: Default::default(),
+                ..like
+            });
             i
         };
         let name = self.known.with(at, |n| n.clone());
@@ -325,7 +375,17 @@ impl Worker {
             let text = format!("f{i}").into();
             let producers = Default::default();
             let fork = true;
-            let name = Name { text, fork, there: false, closed: false, calm: false, seen: 0, lives: 0, producers, ..source.clone() };
+            let name = Name {
+                text,
+                fork,
+                there: false,
+                closed: false,
+                calm: false,
+                seen: 0,
+                lives: 0,
+                producers,
+                ..source.clone()
+            };
             names.push(name);
             i
         };
@@ -424,12 +484,14 @@ impl Worker {
     }
 
     async fn delete(&mut self, name: &Name) -> Outcome {
-        let say = Say { method: Method::DELETE, target: path(&name.text), headers: Vec::new(), body: Bytes::new() };
+        let say =
+            Say { method: Method::DELETE, target: path(&name.text), headers: Vec::new(), body: Bytes::new() };
         self.call(ask(name, Action::Delete), say, meaning::deleted).await
     }
 
     async fn head(&mut self, name: &Name) -> Outcome {
-        let say = Say { method: Method::HEAD, target: path(&name.text), headers: Vec::new(), body: Bytes::new() };
+        let say =
+            Say { method: Method::HEAD, target: path(&name.text), headers: Vec::new(), body: Bytes::new() };
         self.call(ask(name, Action::Head), say, meaning::found).await
     }
 
@@ -445,7 +507,9 @@ impl Worker {
         loop {
             let outcome = self.read(name, from, "").await;
             match &outcome {
-                Outcome::Read(r) if !r.up_to_date && !r.closed && !r.content.is_empty() => from = From::At(r.next),
+                Outcome::Read(r) if !r.up_to_date && !r.closed && !r.content.is_empty() => {
+                    from = From::At(r.next)
+                }
                 _ => return outcome,
             }
         }

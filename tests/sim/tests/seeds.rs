@@ -19,6 +19,15 @@ fn fixed_seeds_hold() {
     assert!(failed.is_empty(), "{}", tell(&failed));
 }
 
+/// Two nodes whose views lag send requests to each other: a few hops, then a refusal that says when to come again, and in
+/// the end everybody knows the owner.
+#[test]
+fn stale_views_send_nobody_in_circles() {
+    let seeds: Vec<u64> = (1..=8).collect();
+    let failed = play_all(SIM, &seeds, &["--scenario", "stale-views"]);
+    assert!(failed.is_empty(), "{}", tell(&failed));
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in [3, 1_000_003] {

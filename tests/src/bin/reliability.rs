@@ -24,7 +24,10 @@ const SCENARIOS: [(&str, &str); 18] = [
     ("leader-lost-for-good", "… that leads the metadata log"),
     ("hung", "A node hangs (SIGSTOP) until others have its streams, and wakes"),
     ("leader-hung", "… that leads the metadata log"),
-    ("cut-off", "A node hears no other, though clients and the bucket reach it; the longest pause of any stream"),
+    (
+        "cut-off",
+        "A node hears no other, though clients and the bucket reach it; the longest pause of any stream",
+    ),
     ("leader-cut-off", "… that leads the metadata log"),
     ("lost-disk", "A node is killed and comes back with an empty data directory"),
     ("claimed-twice", "A second process claims a node's id"),
@@ -35,7 +38,10 @@ const SCENARIOS: [(&str, &str); 18] = [
     ("all-killed", "All nodes are killed at once and started again"),
     ("all-stopped", "All nodes are stopped at once (SIGTERM) and started again"),
     ("drain", "A node is drained"),
-    ("killed-among-moves", "Streams move, by drains and transfers, and a node is killed meanwhile and comes back"),
+    (
+        "killed-among-moves",
+        "Streams move, by drains and transfers, and a node is killed meanwhile and comes back",
+    ),
     ("upgrade", "A node is stopped and started as the next version, one after the other"),
 ];
 
@@ -75,8 +81,7 @@ fn table(lines: &str) -> Result<String> {
         let place = place.with_context(|| format!("no scenario is called {name}"))?;
         let row = rows.entry((place, line["nodes"].as_u64().context("nodes")?)).or_default();
         row.again.push(line["appendsAgainS"].as_f64().context("a time")?);
-        let most = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
-        row.others = most(row.others, line["othersLongestGapS"].as_f64());
+        row.others = row.others.into_iter().chain(line["othersLongestGapS"].as_f64()).reduce(f64::max);
         if let Some(failed) = line["othersFailed"].as_u64() {
             *row.others_failed.get_or_insert_default() += failed;
         }

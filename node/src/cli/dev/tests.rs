@@ -159,7 +159,7 @@ fn logs_are_shown_by_whole_lines_without_control_characters() {
     let mut again = fs::File::options().append(true).open(&path).unwrap();
     again.write_all(b"x\n").unwrap();
     assert_eq!(read(), "node-0 | x\n");
-    assert_eq!(Tail::at_end("n".to_owned(), path).read(&mut Vec::new()).unwrap(), false);
+    assert!(!Tail::at_end("n".to_owned(), path).read(&mut Vec::new()).unwrap());
 }
 
 fn three() -> Vec<Shown> {

@@ -47,7 +47,7 @@ impl Asked {
         Ok(Self([a.map_err(failed)?, b.map_err(failed)?, c.map_err(failed)?]))
     }
 
-    async fn to_stop(&mut self) {
+    async fn stop(&mut self) {
         let [a, b, c] = &mut self.0;
         tokio::select! {
             _ = a.recv() => {}
@@ -64,7 +64,7 @@ pub(super) async fn up(args: Up, tasks: &Tasks) -> Result<(), Stop> {
     let mut nodes = Vec::new();
     let started = tokio::select! {
         started = start(&args, &folder, tasks, &mut nodes) => started.map(|()| true),
-        () = asked.to_stop() => Ok(false),
+        () = asked.stop() => Ok(false),
     };
     let mut following = None;
     let result = match started {
@@ -213,7 +213,7 @@ fn show(args: &Up, folder: &Folder, weir: &str, nodes: &[Node]) -> Result<(), St
 async fn watch(nodes: &mut [Node], asked: &mut Asked) -> Result<(), Stop> {
     loop {
         let (at, status) = tokio::select! {
-            () = asked.to_stop() => return Ok(()),
+            () = asked.stop() => return Ok(()),
             ended = one_end(nodes) => ended,
         };
         let running = nodes.iter().filter(|n| n.is_running()).count();
@@ -244,7 +244,7 @@ async fn stop(nodes: &mut [Node], asked: &mut Asked) {
     }
     let ended = tokio::select! {
         all = timeout(GRACE, all_end(nodes)) => all.is_ok(),
-        () = asked.to_stop() => false,
+        () = asked.stop() => false,
     };
     if !ended {
         for node in nodes.iter().filter(|n| n.is_running()) {

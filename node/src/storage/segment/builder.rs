@@ -75,7 +75,14 @@ impl SegmentBuilder {
         let identity = SegmentIdentity { cluster, session, number };
         let mut object = Vec::new();
         format::write_header(&identity, FOUNDED, &mut object);
-        Self { identity, version: FOUNDED, object, index: IndexBuilder::default(), ranges: Vec::new(), ends: Vec::new() }
+        Self {
+            identity,
+            version: FOUNDED,
+            object,
+            index: IndexBuilder::default(),
+            ranges: Vec::new(),
+            ends: Vec::new(),
+        }
     }
 
     /// Writes it in this version of the cluster's format. To be called before anything is added.

@@ -12,8 +12,8 @@ impl State {
         &mut self.processes[usize::from(session)]
     }
 
-    pub(super) fn begin(&mut self, to: u8) -> Option<()> {
-        self.log.begin(to)?;
+    pub(super) fn begin(&mut self, to: u8, faults: &Faults) -> Option<()> {
+        self.log.begin(to, faults)?;
         self.begins += 1;
         Some(())
     }

@@ -52,12 +52,15 @@ impl Log {
         }
     }
 
-    pub(super) fn begin(&mut self, to: u8) -> Option<()> {
+    pub(super) fn begin(&mut self, to: u8, faults: &Faults) -> Option<()> {
         if !self.is_live(to) || self.pending.is_some() {
             return None;
         }
         match self.ownership {
-            Ownership::Open(at) if at == to || self.life(at) == Life::Ended => return None,
+            Ownership::Open(at) if at == to => return None,
+            Ownership::Open(at) if self.life(at) == Life::Ended && !faults.moves_what_awaits_recovery => {
+                return None;
+            }
             Ownership::Open(at) if self.is_live(at) => self.pending = Some((at, to)),
             Ownership::Placed(at) if at == to => return None,
             _ => self.ownership = Ownership::Placed(to),
@@ -99,10 +102,9 @@ impl Log {
 
     /// Where the stream is after a release, if that is accepted.
     pub(super) fn release(&mut self, by: u8, release: Release, faults: &Faults) -> Option<Ownership> {
-        let current = self.is_live(by) || (faults.release_by_ended_session && self.life(by) == Life::Ended);
         let held = self.ownership == Ownership::Open(by) && self.epoch == release.epoch;
         let settled = self.committed.count() == release.tail || faults.release_tail_not_checked;
-        if !(current && held && settled) {
+        if !(self.is_live(by) && held && settled) {
             return None;
         }
         let meant = match self.pending.take() {

@@ -87,7 +87,9 @@ async fn happen(world: &mut World, event: &Event) {
         }
         Event::StoreDown(down) => world.nodes.lock().store_down = *down,
         Event::Replicas(n) => world.edit(|c| c["spec"]["replicas"] = json!(n)),
-        Event::Slots(n, slots) => world.edit(|c| c["spec"]["nodes"] = json!([{"ordinal": n, "slots": slots}])),
+        Event::Slots(n, slots) => {
+            world.edit(|c| c["spec"]["nodes"] = json!([{"ordinal": n, "slots": slots}]))
+        }
         Event::BehindTheBack(n, slots) => {
             if let Some(r) = world.nodes.lock().records.get_mut(&format!("demo-{n}")) {
                 r.slots = *slots;

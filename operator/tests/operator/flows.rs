@@ -61,7 +61,8 @@ async fn an_edit_of_slots_reaches_the_nodes_in_one_pass_and_restarts_nothing() {
         c["spec"]["nodes"] = json!([{"ordinal": 0, "slots": 4}, {"ordinal": 2, "slots": 0}]);
     });
     world.pass().await;
-    let slots = |world: &World| -> Vec<u64> { world.nodes.lock().records.values().map(|r| r.slots).collect() };
+    let slots =
+        |world: &World| -> Vec<u64> { world.nodes.lock().records.values().map(|r| r.slots).collect() };
     assert_eq!(slots(&world), [4, 2, 0]);
     assert_eq!(world.condition("SlotsSynced").0, "False", "applied is what a node says, at the next pass");
     world.at_rest().await;
@@ -181,9 +182,10 @@ async fn scaling_out_and_in_drains_first_and_leaves_the_members_right() {
     world.edit(|c| c["spec"]["replicas"] = json!(3));
     world.at_rest().await;
     assert_eq!(deletes(&world), ["demo-4", "demo-3"]);
-    let nodes = world.nodes.lock();
-    assert_eq!((nodes.records.len(), nodes.members.len(), nodes.voters().len()), (3, 3, 3));
-    drop(nodes);
+    {
+        let nodes = world.nodes.lock();
+        assert_eq!((nodes.records.len(), nodes.members.len(), nodes.voters().len()), (3, 3, 3));
+    }
     assert_eq!(world.streams(), 150);
     assert_eq!(world.api.store.lock().all("persistentvolumeclaims").len(), 5, "kept by default");
     assert_eq!(world.value()["status"]["replicas"], 3);
@@ -228,6 +230,18 @@ async fn a_lost_host_is_given_up_and_its_node_comes_back_elsewhere_with_a_new_vo
     world.host_returns(&host);
     world.at_rest().await;
     assert_eq!(outcome_of(1, &world), after, "and never comes back");
+    assert_eq!(world.nodes.lock().voters().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_was_bound_to_a_removed_host_is_replaced() {
+    let mut world = up(3).await;
+    let before = outcome_of(1, &world).2;
+    let host = world.host_of(1);
+    world.remove_host(&host);
+    world.until("another member", |w| outcome_of(1, w).2 != before).await;
+    world.at_rest().await;
+    assert_eq!(world.value()["status"]["nodes"][1]["volume"], "data-demo-1-1");
     assert_eq!(world.nodes.lock().voters().len(), 3);
 }
 
@@ -339,7 +353,11 @@ async fn a_deleted_cluster_is_left_to_the_garbage_collector() {
     world.edit(|c| c["metadata"]["deletionTimestamp"] = json!("2026-11-30T00:00:00Z"));
     world.lose_pod(0);
     let applied = world.pass().await;
-    assert_eq!((applied.writes, world.pod_uids().len()), (0, 2), "nothing hinders the end, nothing is made anew");
+    assert_eq!(
+        (applied.writes, world.pod_uids().len()),
+        (0, 2),
+        "nothing hinders the end, nothing is made anew"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,15 +369,17 @@ async fn objects_that_somebody_changed_are_put_right_and_foreign_ones_are_left_a
     });
     world.api.store.lock().remove("poddisruptionbudgets", "demo");
     world.at_rest().await;
-    let store = world.api.store.lock();
-    let service = store.get("services", "demo").unwrap();
-    assert_eq!(service["spec"]["selector"], json!({"weir.dev/cluster": "demo"}));
-    assert_eq!(service["spec"]["sessionAffinity"], "None", "fields of others are theirs");
-    assert!(store.get("poddisruptionbudgets", "demo").is_some());
-    drop(store);
+    {
+        let store = world.api.store.lock();
+        let service = store.get("services", "demo").unwrap();
+        assert_eq!(service["spec"]["selector"], json!({"weir.dev/cluster": "demo"}));
+        assert_eq!(service["spec"]["sessionAffinity"], "None", "fields of others are theirs");
+        assert!(store.get("poddisruptionbudgets", "demo").is_some());
+    }
 
     let world = World::new(&minimal(), 3);
-    let foreign = json!({"metadata": {"name": "demo", "namespace": "streams"}, "spec": {"selector": {"app": "shop"}}});
+    let foreign =
+        json!({"metadata": {"name": "demo", "namespace": "streams"}, "spec": {"selector": {"app": "shop"}}});
     world.api.store.lock().put("services", foreign);
     let _applied = world.pass().await;
     let service = world.api.store.lock().get("services", "demo").cloned().unwrap();
@@ -396,10 +416,12 @@ async fn a_missing_secret_is_named_and_its_arrival_is_enough() {
     let writes = world.api.store.lock().writes.len();
     world.steps(20).await;
     assert_eq!(world.api.store.lock().writes.len(), writes, "waiting writes nothing");
-    let secret = |key: &str| {
-        json!({"metadata": {"name": "s3", "namespace": "streams"}, "data": {"AWS_ACCESS_KEY_ID": "aWQ=", "AWS_SECRET_ACCESS_KEY": key}})
-    };
-    world.api.store.lock().put("secrets", json!({"metadata": {"name": "s3", "namespace": "streams"}, "data": {"x": "eA=="}}));
+    let secret = |key: &str| json!({"metadata": {"name": "s3", "namespace": "streams"}, "data": {"AWS_ACCESS_KEY_ID": "aWQ=", "AWS_SECRET_ACCESS_KEY": key}});
+    world
+        .api
+        .store
+        .lock()
+        .put("secrets", json!({"metadata": {"name": "s3", "namespace": "streams"}, "data": {"x": "eA=="}}));
     world.steps(2).await;
     assert!(world.condition("StorageReady").2.contains("no key \"AWS_ACCESS_KEY_ID\"; it has: x"));
     world.api.store.lock().put("secrets", secret("a2V5"));
@@ -442,7 +464,8 @@ async fn a_quota_and_a_bad_overlay_are_told_in_words_without_a_hot_loop() {
 async fn an_operator_with_another_default_image_restarts_nothing() {
     let mut world = up(3).await;
     let before = world.pod_uids();
-    let context = weir_operator::controller::Context::new(world.context.hands.clone(), "weir:newer".to_owned());
+    let context =
+        weir_operator::controller::Context::new(world.context.hands.clone(), "weir:newer".to_owned());
     world.context = std::sync::Arc::new(context);
     world.at_rest().await;
     assert_eq!(world.pod_uids(), before);
@@ -482,7 +505,12 @@ async fn two_operators_at_once_disturb_no_more_than_one() {
 }
 
 /// Every action of an episode is once the one before which the operator dies.
-async fn killed_at_each_action(replicas: u32, what: &str, change: impl Fn(&mut World), done: impl Fn(&World) -> bool) {
+async fn killed_at_each_action(
+    replicas: u32,
+    what: &str,
+    change: impl Fn(&mut World),
+    done: impl Fn(&World) -> bool,
+) {
     for die_every in 1..4 {
         let mut world = up(replicas).await;
         change(&mut world);
@@ -498,7 +526,11 @@ async fn killed_at_each_action(replicas: u32, what: &str, change: impl Fn(&mut W
                 break;
             }
         }
-        assert!(finished, "{what} never ended with an operator that dies after {die_every} actions\n{}", world.describe());
+        assert!(
+            finished,
+            "{what} never ended with an operator that dies after {die_every} actions\n{}",
+            world.describe()
+        );
         world.at_rest().await;
     }
 }
@@ -543,7 +575,7 @@ async fn an_api_server_that_fails_is_outlived() {
         let mut n = 0u32;
         world.api.store.lock().fault = Some(Box::new(move |method: &Method, _| {
             n += 1;
-            (*method != Method::GET && n % 3 != 0 || n % 11 == 0).then_some(fault)
+            (*method != Method::GET && !n.is_multiple_of(3) || n.is_multiple_of(11)).then_some(fault)
         }));
         world.edit(|c| {
             c["spec"]["replicas"] = json!(4);
@@ -560,7 +592,11 @@ async fn an_api_server_that_fails_is_outlived() {
 async fn a_stale_operator_does_not_undo_a_newer_status() {
     let world = up(3).await;
     let old = world.cluster();
-    world.api.store.lock().edit("streamclusters", "demo", |c| c["metadata"]["labels"] = json!({"touched": "yes"}));
+    world
+        .api
+        .store
+        .lock()
+        .edit("streamclusters", "demo", |c| c["metadata"]["labels"] = json!({"touched": "yes"}));
     let mut stale = old.status.clone().unwrap();
     stale.cluster_uid = None;
     let planned = weir_operator::action::Planned {

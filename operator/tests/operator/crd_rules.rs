@@ -92,10 +92,10 @@ fn verdict(new: &Value, old: Option<&Value>) -> Result<(), String> {
     let schema = schema();
     let mut errors = Vec::new();
     structural(&schema["properties"]["spec"], &new["spec"], "spec", &mut errors);
-    if errors.is_empty() {
-        if let Err(broken) = Validator::new().validate(&schema, new, old) {
-            errors.extend(broken.into_vec().into_iter().map(|e| e.to_string()));
-        }
+    if errors.is_empty()
+        && let Err(broken) = Validator::new().validate(&schema, new, old)
+    {
+        errors.extend(broken.into_vec().into_iter().map(|e| e.to_string()));
     }
     if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
 }

@@ -1,11 +1,19 @@
 //! The operator against an API server and nodes in memory, and its rules and renderings offline. One binary, for linking
 //! takes longer than running.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::large_futures,
+    reason = "tests, and what they are made of"
+)]
+
+mod api;
+mod chaos;
+mod control;
 mod crd_rules;
 mod fixtures;
 mod flows;
-mod api;
-mod chaos;
 mod golden;
 mod nodes;
 mod world;

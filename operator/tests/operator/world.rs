@@ -42,7 +42,12 @@ pub(crate) struct World {
     ip: u32,
 }
 
-fn context(api: &Api, nodes: &Arc<Mutex<Nodes>>, disturbed: &Disturbed, violations: &Arc<Mutex<Vec<String>>>) -> Context {
+fn context(
+    api: &Api,
+    nodes: &Arc<Mutex<Nodes>>,
+    disturbed: &Disturbed,
+    violations: &Arc<Mutex<Vec<String>>>,
+) -> Context {
     let (nodes, disturbed, violations) = (nodes.clone(), disturbed.clone(), violations.clone());
     let admin = Admin::over(Arc::new(move |request| {
         let (nodes, disturbed, violations) = (nodes.clone(), disturbed.clone(), violations.clone());
@@ -56,7 +61,8 @@ fn context(api: &Api, nodes: &Arc<Mutex<Nodes>>, disturbed: &Disturbed, violatio
                 let mut nodes = nodes.lock();
                 let drained = path.strip_prefix("/admin/nodes/").and_then(|p| p.strip_suffix("/drain"));
                 let reached = nodes.processes.values().any(|p| p.ip == ip && !p.hangs);
-                if let Some(node) = drained.filter(|_| head.method == "POST" && reached && nodes.has_quorum()) {
+                if let Some(node) = drained.filter(|_| head.method == "POST" && reached && nodes.has_quorum())
+                {
                     let begun = nodes.records.get(node).is_some_and(|r| r.draining.is_some());
                     if !begun && nodes.serves(node) {
                         disturb(&disturbed, &violations, &nodes, node, "drained");
@@ -66,9 +72,10 @@ fn context(api: &Api, nodes: &Arc<Mutex<Nodes>>, disturbed: &Disturbed, violatio
             };
             match answer {
                 None => std::future::pending().await,
-                Some((status, body)) => {
-                    Response::builder().status(status).body(Bytes::from(body.to_string())).map_err(|e| e.to_string())
-                }
+                Some((status, body)) => Response::builder()
+                    .status(status)
+                    .body(Bytes::from(body.to_string()))
+                    .map_err(|e| e.to_string()),
             }
         })
     }));
@@ -91,7 +98,9 @@ fn disturb(disturbed: &Disturbed, violations: &Mutex<Vec<String>>, nodes: &Nodes
     }
     match slot.as_ref() {
         Some((other, since)) if other != node => {
-            violations.lock().push(format!("{node} was {how} while {other} has been disturbed since {since}"));
+            violations
+                .lock()
+                .push(format!("{node} was {how} while {other} has been disturbed since {since}"));
         }
         Some(_) => {}
         None => *slot = Some((node.to_owned(), now)),
@@ -134,7 +143,8 @@ impl World {
     }
 
     fn hook(&mut self) {
-        let (nodes, disturbed, violations) = (self.nodes.clone(), self.disturbed.clone(), self.violations.clone());
+        let (nodes, disturbed, violations) =
+            (self.nodes.clone(), self.disturbed.clone(), self.violations.clone());
         let told = move |key: &(String, String, String), object: &Value, _force: bool| {
             if key.0 != "pods" {
                 return;
@@ -300,7 +310,17 @@ impl World {
                 self.bound.insert(uid, host.clone());
                 store.edit("pods", name, |pod| pod["spec"]["nodeName"] = json!(host));
             }
-            None => unscheduled(&mut store, "0/3 nodes are available: volume node affinity conflict"),
+            None => {
+                let all = self.hosts.len();
+                let why = match self.bound.get(&uid).is_some_and(|h| self.hosts.contains(h)) {
+                    true => format!(
+                        "1 node(s) were unschedulable, {} node(s) had volume node affinity conflict",
+                        all - 1
+                    ),
+                    false => format!("{all} node(s) had volume node affinity conflict"),
+                };
+                unscheduled(&mut store, &format!("0/{all} nodes are available: {why}. preemption: 0"));
+            }
         }
     }
 
@@ -337,7 +357,8 @@ impl World {
         }
         let claim = self.api.store.lock().get("persistentvolumeclaims", &Self::claim_of(pod)).cloned();
         let Some(claim) = claim else { return };
-        let annotation = |key: &str| pod["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned();
+        let annotation =
+            |key: &str| pod["metadata"]["annotations"][key].as_str().unwrap_or_default().to_owned();
         let mut nodes = self.nodes.lock();
         if !nodes.processes.contains_key(uid) {
             self.ip += 1;
@@ -389,7 +410,11 @@ impl World {
         let replicas = spec["replicas"].as_u64().unwrap_or(3);
         let nodes = self.nodes.lock();
         let record = nodes.records.get(&node);
-        let asked = spec["nodes"].as_array().into_iter().flatten().any(|n| n["ordinal"] == ordinal && n["drain"] == true);
+        let asked = spec["nodes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|n| n["ordinal"] == ordinal && n["drain"] == true);
         let store = self.api.store.lock();
         let pod = store.get("pods", &node);
         let uid = pod.and_then(|p| p["metadata"]["uid"].as_str()).unwrap_or_default();
@@ -465,8 +490,10 @@ impl World {
         let after = (self.api.store.lock().writes.len(), self.nodes.lock().commands);
         if before != after {
             let store = self.api.store.lock();
-            let new: Vec<String> =
-                store.writes[before.0..].iter().map(|w| format!("{} {}/{}", w.verb, w.resource, w.name)).collect();
+            let new: Vec<String> = store.writes[before.0..]
+                .iter()
+                .map(|w| format!("{} {}/{}", w.verb, w.resource, w.name))
+                .collect();
             panic!("at rest {} commands and: {new:?}", after.1 - before.1);
         }
     }
@@ -537,6 +564,16 @@ impl World {
     pub(crate) fn host_returns(&mut self, host: &str) {
         self.down.remove(host);
         self.nodes.lock().cut.remove(host);
+    }
+
+    /// The host is removed from the cluster, its pods with it.
+    pub(crate) fn remove_host(&mut self, host: &str) {
+        let of = |w: &Self, n: u32| w.pod(n).is_some_and(|p| p["spec"]["nodeName"] == host);
+        for n in (0..10).filter(|n| of(self, *n)).collect::<Vec<_>>() {
+            self.lose_pod(n);
+        }
+        self.hosts.retain(|h| h != host);
+        self.api.store.lock().remove("nodes", host);
     }
 
     pub(crate) fn host_of(&self, ordinal: u32) -> String {

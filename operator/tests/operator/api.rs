@@ -7,9 +7,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::channel::mpsc;
 use futures::future::BoxFuture;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -49,9 +53,26 @@ pub(crate) struct Store {
     /// Pods whose names begin so cannot be created: a quota.
     pub(crate) forbid_pods: Option<String>,
     pub(crate) hosts_forbidden: bool,
+    watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
 }
 
 impl Store {
+    /// Tells whoever watches such objects.
+    fn tell(&mut self, resource: &str, kind: &str, object: &Value) {
+        let line = format!("{}\n", json!({"type": kind, "object": object}));
+        let tell = |(r, to): &(String, mpsc::UnboundedSender<Bytes>)| {
+            *r != resource || to.unbounded_send(Bytes::from(line.clone())).is_ok()
+        };
+        self.watchers.retain(tell);
+    }
+
+    fn take(&mut self, key: &Key) {
+        if let Some(mut had) = self.objects.remove(key) {
+            had["metadata"]["resourceVersion"] = json!(self.stamp());
+            self.tell(&key.0, "DELETED", &had);
+        }
+    }
+
     pub(crate) fn stamp(&mut self) -> String {
         self.version += 1;
         self.version.to_string()
@@ -84,7 +105,10 @@ impl Store {
         if meta["creationTimestamp"].is_null() {
             meta["creationTimestamp"] = json!(self.time());
         }
-        self.objects.insert((resource.to_owned(), ns.to_owned(), name), object);
+        let key = (resource.to_owned(), ns.to_owned(), name);
+        let kind = if self.objects.contains_key(&key) { "MODIFIED" } else { "ADDED" };
+        self.tell(resource, kind, &object);
+        self.objects.insert(key, object);
     }
 
     pub(crate) fn edit(&mut self, resource: &str, name: &str, change: impl FnOnce(&mut Value)) {
@@ -103,7 +127,7 @@ impl Store {
 
     pub(crate) fn remove(&mut self, resource: &str, name: &str) {
         let ns = if resource == "nodes" { "" } else { "streams" };
-        self.objects.remove(&(resource.to_owned(), ns.to_owned(), name.to_owned()));
+        self.take(&(resource.to_owned(), ns.to_owned(), name.to_owned()));
     }
 }
 
@@ -124,6 +148,7 @@ impl Api {
             on_delete: None,
             forbid_pods: None,
             hosts_forbidden: false,
+            watchers: Vec::new(),
         };
         Self { store: Arc::new(Mutex::new(store)) }
     }
@@ -167,6 +192,7 @@ fn parse(path: &str) -> Option<(Key, String)> {
         ["namespaces", ns, resource] => Some(((own(resource), own(ns), String::new()), String::new())),
         ["namespaces", ns, resource, name] => Some(((own(resource), own(ns), own(name)), String::new())),
         ["namespaces", ns, resource, name, sub] => Some(((own(resource), own(ns), own(name)), own(sub))),
+        [resource] => Some(((own(resource), String::new(), String::new()), String::new())),
         [resource, name] => Some(((own(resource), String::new(), own(name)), String::new())),
         _ => None,
     }
@@ -191,15 +217,18 @@ fn list(store: &Store, key: &Key, query: &str) -> (u16, Value) {
     let selector = query.split('&').find_map(|q| q.strip_prefix("labelSelector="));
     let fits = |object: &Value| match selector.and_then(|s| s.split_once('=')) {
         Some((name, value)) => object["metadata"]["labels"][name] == value,
-        None => true,
+        None => selector.is_none_or(|name| !object["metadata"]["labels"][name].is_null()),
     };
     let items: Vec<&Value> = store
         .objects
         .iter()
-        .filter(|((r, ns, _), o)| *r == key.0 && *ns == key.1 && fits(o))
+        .filter(|((r, ns, _), o)| *r == key.0 && (key.1.is_empty() || *ns == key.1) && fits(o))
         .map(|(_, o)| o)
         .collect();
-    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": store.version.to_string()}, "items": items}))
+    (
+        200,
+        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": store.version.to_string()}, "items": items}),
+    )
 }
 
 fn wrote(store: &mut Store, verb: &str, key: &Key) {
@@ -325,7 +354,7 @@ fn delete(store: &mut Store, key: &Key, options: &Value) -> (u16, Value) {
             }
         });
     } else {
-        store.objects.remove(key);
+        store.take(key);
     }
     (200, had)
 }
@@ -334,7 +363,7 @@ fn delete(store: &mut Store, key: &Key, options: &Value) -> (u16, Value) {
 struct Service(Api);
 
 impl tower::Service<Request<Body>> for Service {
-    type Response = Response<Full<Bytes>>;
+    type Response = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
     type Error = std::io::Error;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
@@ -348,6 +377,15 @@ impl tower::Service<Request<Body>> for Service {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
             let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
+            if query.contains("watch=true") || query.contains("watch=1") {
+                let resource = path.rsplit('/').next().unwrap_or_default().to_owned();
+                let (to, events) = mpsc::unbounded();
+                api.store.lock().watchers.push((resource, to));
+                let frames = events.map(|line| Ok::<_, std::io::Error>(Frame::data(line)));
+                return Response::builder()
+                    .body(StreamBody::new(frames).boxed_unsync())
+                    .map_err(std::io::Error::other);
+            }
             let fault = {
                 let mut store = api.store.lock();
                 let mut decide = store.fault.take();
@@ -370,7 +408,8 @@ impl tower::Service<Request<Body>> for Service {
                     status(504, "Timeout", "made up")
                 }
             };
-            let body = Full::new(Bytes::from(answer.to_string()));
+            let body =
+                Full::new(Bytes::from(answer.to_string())).map_err(|never| match never {}).boxed_unsync();
             Response::builder().status(code).body(body).map_err(std::io::Error::other)
         })
     }

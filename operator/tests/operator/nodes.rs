@@ -14,7 +14,6 @@ const BATCH: u64 = 15;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dir {
     raft_id: Option<u64>,
-    cluster: Option<String>,
 }
 
 /// A running process.
@@ -102,7 +101,7 @@ impl Nodes {
     pub(crate) fn has_quorum(&self) -> bool {
         let voters = self.voters();
         let up = voters.iter().filter(|id| self.is_up(**id) && self.members[id].caught_up).count();
-        !voters.is_empty() && up >= voters.len() / 2 + 1
+        !voters.is_empty() && up > voters.len() / 2
     }
 
     /// Voters that would be left without a node's.
@@ -113,12 +112,14 @@ impl Nodes {
         if !voters.iter().any(|id| its(&id)) || !self.has_quorum() {
             return true;
         }
-        // With one node there is no other way.
-        if self.records.len() == 1 {
+        // With nobody to take the only vote there is no other way.
+        let takes = |r: &Record| r.alive && r.draining.is_none() && r.slots > 0 && r.incarnation != pod_uid;
+        if voters.len() == 1 && !self.records.values().any(takes) {
             return true;
         }
-        let up = voters.iter().filter(|id| !its(id) && self.is_up(**id) && self.members[id].caught_up).count();
-        up >= voters.len() / 2 + 1
+        let up =
+            voters.iter().filter(|id| !its(id) && self.is_up(**id) && self.members[id].caught_up).count();
+        up > voters.len() / 2
     }
 
     /// The node's session is alive and its process can serve.
@@ -193,7 +194,7 @@ impl Nodes {
                 id
             }
         };
-        self.dirs.insert(process.dir.clone(), Dir { raft_id: Some(id), cluster: self.uid.clone() });
+        self.dirs.insert(process.dir.clone(), Dir { raft_id: Some(id) });
         Some(id)
     }
 
@@ -208,10 +209,11 @@ impl Nodes {
         let floor = self.epochs.get(&process.node).map_or(0, |e| e + 1);
         let epoch = u64::try_from(self.now_ms).unwrap().max(floor);
         self.epochs.insert(process.node.clone(), epoch);
-        if let Some(had) = &had {
-            if let Some(other) = self.processes.get_mut(&had.incarnation).filter(|p| p.pod_uid != process.pod_uid) {
-                other.superseded = true;
-            }
+        if let Some(had) = &had
+            && let Some(other) =
+                self.processes.get_mut(&had.incarnation).filter(|p| p.pod_uid != process.pod_uid)
+        {
+            other.superseded = true;
         }
         let record = Record {
             epoch,
@@ -251,7 +253,8 @@ impl Nodes {
         for id in &up {
             self.members.get_mut(id).unwrap().caught_up = true;
         }
-        let joining = |id: &u64, m: &Member| self.processes.values().any(|p| p.dir == m.dir) && !used.contains(id);
+        let joining =
+            |id: &u64, m: &Member| self.processes.values().any(|p| p.dir == m.dir) && !used.contains(id);
         let gone: Vec<u64> = self
             .members
             .iter()
@@ -261,7 +264,8 @@ impl Nodes {
         let target = largest_odd(self.voters_wanted.min(self.records.len()));
         let voters = self.voters();
         let spare = |s: &Self| {
-            let fit = |(id, m): &(&u64, &Member)| !m.voter && m.caught_up && used.contains(id) && s.is_up(**id);
+            let fit =
+                |(id, m): &(&u64, &Member)| !m.voter && m.caught_up && used.contains(id) && s.is_up(**id);
             s.members.iter().find(fit).map(|(id, _)| *id)
         };
         if let Some(id) = gone.first() {
@@ -302,9 +306,8 @@ impl Nodes {
     }
 
     fn takers(&self, but: &str) -> Vec<String> {
-        let takes = |(n, r): &(&String, &Record)| {
-            n.as_str() != but && r.alive && r.draining.is_none() && r.slots > 0
-        };
+        let takes =
+            |(n, r): &(&String, &Record)| n.as_str() != but && r.alive && r.draining.is_none() && r.slots > 0;
         self.records.iter().filter(takes).map(|(n, _)| n.clone()).collect()
     }
 
@@ -338,7 +341,13 @@ impl Nodes {
 
     // The admin API.
 
-    pub(crate) fn answer(&mut self, ip: &str, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+    pub(crate) fn answer(
+        &mut self,
+        ip: &str,
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Option<(u16, Value)> {
         let process = self.processes.values().find(|p| p.ip == ip)?.clone();
         if process.hangs || !self.reachable(&process) {
             return None;
@@ -348,7 +357,8 @@ impl Nodes {
         if method == "GET" && parts == ["readyz"] {
             let ready = self.is_ready(&process.pod_uid);
             let code = if self.store_down { "store" } else { "joining" };
-            let reasons = if ready { json!([]) } else { json!([{"code": code, "detail": "because", "sinceMs": 1}]) };
+            let reasons =
+                if ready { json!([]) } else { json!([{"code": code, "detail": "because", "sinceMs": 1}]) };
             return Some((if ready { 200 } else { 503 }, json!({"ready": ready, "reasons": reasons})));
         }
         let knows = self.dirs.get(&process.dir).is_some_and(|d| d.raft_id.is_some());
@@ -382,7 +392,8 @@ impl Nodes {
     }
 
     fn cluster(&self, process: &Process) -> Value {
-        let leader_node = self.leader.and_then(|id| self.records.iter().find(|(_, r)| r.raft_id == id)).map(|(n, _)| n);
+        let leader_node =
+            self.leader.and_then(|id| self.records.iter().find(|(_, r)| r.raft_id == id)).map(|(n, _)| n);
         json!({"uid": self.uid, "identity": self.identity, "configuredSize": 3, "formatVersion": 1,
             "answeredBy": {"node": process.node, "version": "0.1.0"},
             "log": {"leader": self.leader, "leaderNode": leader_node, "term": 1, "appliedIndex": self.index, "timeMs": self.now_ms},
@@ -438,7 +449,8 @@ impl Nodes {
 
     fn set_slots(&mut self, id: &str, body: &Value) -> (u16, Value) {
         let Some(record) = self.records.get_mut(id) else { return no_such(id) };
-        let by = (body["resourceUid"].as_str().unwrap().to_owned(), body["resourceGeneration"].as_u64().unwrap());
+        let by =
+            (body["resourceUid"].as_str().unwrap().to_owned(), body["resourceGeneration"].as_u64().unwrap());
         if record.set_by.as_ref().is_some_and(|(uid, generation)| *uid == by.0 && *generation > by.1) {
             return problem(409, "older-generation", "a newer one has spoken");
         }
