@@ -83,6 +83,9 @@ pub struct Node<'a> {
     pub drain_wanted: bool,
     /// Its host takes no new pods.
     pub cordoned: bool,
+    /// Kubernetes hears nothing of its host, or the node says itself that it is ready: that its pod is not is no fault of
+    /// the pod's.
+    pub blameless: bool,
 }
 
 impl Node<'_> {
@@ -186,6 +189,11 @@ impl<'a> Facts<'a> {
         ordinals.extend(observed.pods.iter().map(|p| p.ordinal));
         let logged = log.into_iter().flat_map(|l| &l.nodes);
         ordinals.extend(logged.filter_map(|n| names::ordinal_of(&name, n.id.as_str())));
+        if log.is_none() {
+            // Who belongs to the log is not forgotten while nobody shows it.
+            let told = cluster.status.iter().flat_map(|s| &s.nodes).filter(|n| n.raft_id.is_some());
+            ordinals.extend(told.map(|n| n.ordinal));
+        }
         for ordinal in ordinals {
             if let Some(id) = names::node_id(&name, ordinal) {
                 let node = this.node(ordinal, id);
@@ -215,12 +223,16 @@ impl<'a> Facts<'a> {
             slots: own.and_then(|n| n.slots).unwrap_or(spec.slots),
             drain_wanted: own.is_some_and(|n| n.drain),
             cordoned: false,
+            blameless: false,
             id,
         };
         if let Some(pod) = pod {
             let hosts = self.observed.hosts.as_ref();
             let host = pod.host.as_ref().and_then(|h| hosts?.get(h));
             node.cordoned = host.is_some_and(|h| h.cordoned);
+            let probe = self.observed.probes.get(&pod.name).and_then(|p| p.ready.as_ref());
+            node.blameless =
+                host.is_some_and(|h| h.unready_since_ms.is_some()) || probe.is_some_and(|r| r.ready);
             node.health = self.health(pod, &node);
         }
         node
@@ -427,6 +439,13 @@ impl<'a> Facts<'a> {
             };
             Some(format!("{}: {why}", n.id))
         })
+    }
+
+    /// Not wanted any more, but a part of the metadata log whose volume is there while a majority is missing: without it
+    /// there may never be one again.
+    pub fn is_needed_for_quorum(&self, node: &Node<'_>) -> bool {
+        let status = self.cluster.status.as_ref();
+        !node.wanted && node.was_member(status) && node.volume.is_some() && self.quorum() != Some(true)
     }
 
     /// Another wanted node that was disturbed lately.

@@ -145,6 +145,8 @@ fn children() -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -167,6 +169,9 @@ mod tests {
         gate.shut(true);
         let mut second = TcpStream::connect(&gate.address).await.unwrap();
         second.write_all(b"b").await.unwrap();
+        // Long enough for the gate, which runs on this thread, to have taken the connection in.
+        let nothing = tokio::time::timeout(Duration::from_millis(200), second.read_u8()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
         gate.shut(false);
         // Both lived while it was shut: they end, unanswered.
         assert!(first.read_u8().await.is_err());

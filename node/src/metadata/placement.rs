@@ -27,13 +27,15 @@ pub fn pick(state: &State) -> Option<SessionNo> {
 
 /// The node's session, if it is alive and the node takes new streams.
 fn candidate<'a>(state: &'a State, id: &NodeId, node: &Node) -> Option<(SessionNo, &'a Session)> {
-    if mutant::on(Mutant::PlaceOnDeadNode) {
-        return state.session_by_id(&SessionId { node: id.clone(), epoch: node.epoch });
+    let mut no = node.session;
+    if no.is_none() && mutant::on(Mutant::PlaceOnDeadNode) {
+        no = state.session_by_id(&SessionId { node: id.clone(), epoch: node.epoch }).map(|(no, _)| no);
     }
-    let no = node.session?;
+    let no = no?;
     let draining = node.draining && !mutant::on(Mutant::PlaceOnDrainingNode);
     let takes = !node.removed && !draining && node.slots.get() > 0;
-    takes.then_some(no).zip(state.live(no))
+    let known = if node.session.is_some() { state.live(no) } else { state.session(no) };
+    takes.then_some(no).zip(known)
 }
 
 #[cfg(test)]

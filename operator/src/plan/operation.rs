@@ -11,7 +11,7 @@ use crate::facts::{Facts, Health, Node};
 use crate::observed::VolumeView;
 use crate::resources::volume;
 
-/// How long no node may be ready before an unready one is restarted without a majority being known.
+/// How long a node that runs must have been unready before a changed template is tried on it.
 const OUTAGE_MS: i64 = 120_000;
 
 /// What is done.
@@ -153,6 +153,9 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
             let action = delete_pod(node, false, "not wanted any more, and not serving".to_owned())?;
             Some(Operation::act(kind, node, "stopping its pod", action))
         }
+        (None, Some(_)) if facts.quorum() != Some(true) => {
+            Some(Operation::hold(kind, node, "the metadata log has no healthy majority"))
+        }
         (None, Some(log)) if log.alive => Some(Operation::wait(kind, node, "its session is ending")),
         (None, Some(_)) => match node.drain.map_or(0, |d| d.remaining_streams) {
             0 => {
@@ -212,6 +215,8 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
 fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Replace;
     let outage = facts.wanted().all(|n| n.health != Health::Ready);
+    // An election, or a hiccup of the store, takes a moment too; only what lasts may call for another template.
+    let lasts = |n: &Node<'_>| n.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
     let replaceable = |n: &&Node<'_>| match &n.health {
         Health::Broken(_) => {
             n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some())
@@ -220,25 +225,32 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             n.outdated || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
         }
         Health::Starting(_) => n.outdated && !n.is_serving(),
-        Health::Unready(_) => n.outdated,
+        Health::Unready(_) => n.outdated && !n.blameless && lasts(n),
         Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
     };
-    let node = facts.wanted().rev().find(replaceable)?;
+    // What does not run at all comes first: the others may be waiting for its vote.
+    let runs = |n: &&Node<'_>| n.pod.is_some_and(|p| p.running);
+    let node = facts.wanted().rev().filter(replaceable).min_by_key(runs)?;
     let why = node.trouble();
     let dead = !node.pod.is_some_and(|p| p.running);
     // What does not run holds no vote that could be lost by stopping it.
     if !dead {
-        // An election takes a moment too; only what lasts is an outage.
-        let lasts = node.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
+        let drains = |n: &&Node<'_>| n.ordinal != node.ordinal && n.is_disturbed_by_drain();
+        if let Some(other) = facts.nodes.values().filter(|_| node.is_serving()).find(drains) {
+            return Some(Operation::hold(kind, node, format!("{why}; {}: it drains", other.id)));
+        }
         if let Err(wait) = facts.safe_without(node)
-            && !(outage && lasts && facts.quorum() != Some(true))
+            && !(outage && lasts(node) && facts.quorum() != Some(true))
         {
             return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
         }
         // The newest template is tried on one node; where that does not come up, it does not help.
-        let fails = |n: &&Node<'_>| n.ordinal != node.ordinal && !n.outdated && n.health != Health::Ready;
+        let now = facts.observed.now_ms;
+        let fails = |n: &&Node<'_>| {
+            n.ordinal != node.ordinal && n.health != Health::Ready && (!n.outdated || n.is_in_transit(now))
+        };
         if facts.quorum() == Some(true)
-            && let Some(other) = facts.wanted().find(fails)
+            && let Some(other) = facts.nodes.values().find(fails)
         {
             return Some(Operation::hold(
                 kind,
@@ -250,16 +262,17 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             return Some(Operation::wait(kind, node, format!("{why}; {}: {}", other.id, other.trouble())));
         }
     }
-    if node.has_spoiled_volume()
+    let unreachable = node.has_unreachable_volume(facts.observed.now_ms);
+    if (node.has_spoiled_volume() || unreachable)
         && let Err(wait) = super::nodes::may_replace_data(facts, node)
     {
         return Some(Operation::hold(kind, node, wait));
     }
-    let action = delete_pod(node, false, why.clone())?;
-    Some(Operation {
-        drains: false,
-        ..Operation::act(kind, node, format!("{why}; replacing its pod"), action)
-    })
+    let mut operation = Operation::wait(kind, node, format!("{why}; replacing its pod"));
+    operation.drains = false;
+    operation.actions.extend(node.volume.filter(|v| unreachable && !v.abandoned).map(|v| give_up(v, &why)));
+    operation.actions.push(delete_pod(node, false, why)?);
+    Some(operation)
 }
 
 /// Its container was not even started yet.

@@ -265,6 +265,29 @@ async fn a_host_that_is_lost_with_the_majority_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_cannot_start_are_healed_before_those_that_wait_for_their_votes() {
+    let mut world = up(4).await;
+    world.edit(|c| c["spec"]["image"] = json!("weir:bad"));
+    world.lose_pod(0);
+    world.lose_pod(1);
+    world.steps(20).await;
+    assert_eq!(world.condition("Ready").0, "False");
+    world.edit(|c| c["spec"]["image"] = json!("weir:good"));
+    world.at_rest().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_wanted_any_more_comes_back_while_its_vote_is_needed() {
+    let mut world = up(3).await;
+    world.lose_volume(0);
+    world.lose_pod(2);
+    world.edit(|c| c["spec"]["replicas"] = json!(1));
+    world.at_rest().await;
+    let nodes = world.nodes.lock();
+    assert_eq!((nodes.records.len(), nodes.members.len(), nodes.foundings), (1, 1, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_paused_cluster_is_left_alone_and_its_status_is_not() {
     let mut world = up(3).await;
     world.edit(|c| c["metadata"]["annotations"] = json!({"weir.dev/paused": "true"}));

@@ -31,6 +31,8 @@ use crate::trace::Recorder;
 const CLUSTER: ClusterUid = ClusterUid(7);
 /// Records that a writer has at most.
 const RECORDS: u64 = 60;
+/// How often a sealer tries.
+const TRIES: u32 = 600;
 /// By then a writer has met the seal, or has nothing more to write.
 const AFTER: Duration = Duration::from_secs(12);
 
@@ -116,7 +118,10 @@ async fn race(seed: u64) -> Option<Broken> {
     }
     let mut sealed = Vec::new();
     for sealer in sealers {
-        sealed.push(sealer.await.expect("sealing does not panic"));
+        match sealer.await.expect("sealing does not panic") {
+            Ok(read) => sealed.push(read),
+            Err(message) => return Some(Broken { invariant: "I2", message }),
+        }
     }
     sleep(AFTER).await;
     writing.abort();
@@ -157,11 +162,13 @@ async fn write(wal: Wal, acked: Numbers, mut rng: Rng) {
     std::future::pending::<()>().await;
 }
 
-/// Ends the WAL, however often that takes; deletes what it read, if `trims` says after how long. The frames' numbers.
-async fn seal(wals: ObjectWal, claim: u64, begin: u64, trims: Option<u64>) -> BTreeSet<u64> {
+/// Ends the WAL, however often that takes; deletes what it read, if `trims` says after how long. The frames' numbers,
+/// or why they cannot be had: a minute of a bucket that answers most of the time is enough.
+async fn seal(wals: ObjectWal, claim: u64, begin: u64, trims: Option<u64>) -> Result<BTreeSet<u64>, String> {
     sleep(Duration::from_millis(begin)).await;
     let (ended, note) = (session("w"), SealNote { by: session("s"), claim });
-    loop {
+    let mut why = String::new();
+    for _ in 0..TRIES {
         let (each, mut incoming) = mpsc::channel(4);
         let nothing = BTreeSet::new();
         let (sealed, read) = tokio::join!(wals.seal(&ended, 1, &note, &nothing, each), async {
@@ -171,15 +178,19 @@ async fn seal(wals: ObjectWal, claim: u64, begin: u64, trims: Option<u64>) -> BT
             }
             read
         });
-        if let Ok(end) = sealed {
-            if let Some(after) = trims {
-                sleep(Duration::from_millis(1_000 + after)).await;
-                drop(wals.trim(&ended, end).await);
+        match sealed {
+            Ok(end) => {
+                if let Some(after) = trims {
+                    sleep(Duration::from_millis(1_000 + after)).await;
+                    drop(wals.trim(&ended, end).await);
+                }
+                return Ok(read);
             }
-            return read;
+            Err(e) => why = e.to_string(),
         }
         sleep(Duration::from_millis(100)).await;
     }
+    Err(format!("the WAL cannot be recovered: {why}"))
 }
 
 #[cfg(test)]

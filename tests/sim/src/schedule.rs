@@ -78,16 +78,22 @@ pub struct Schedule {
 pub enum Scenario {
     /// Nodes that redirect and, in turns, two of them that hear nothing of the log while streams move.
     StaleViews,
-    /// Fifty nodes and ten thousand streams.
-    Many,
+    /// So many nodes, and so many streams that are created and appended to once.
+    Many(usize, usize),
+    /// Nodes that are fenced while clients still reach them, over a bucket that is slow to say what became of a put.
+    Zombies,
 }
 
 impl Scenario {
-    /// By its name.
+    /// By its name: `stale-views`, `zombies`, or `many:NODES:STREAMS`.
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "stale-views" => Some(Self::StaleViews),
-            "many" => Some(Self::Many),
+        let mut parts = name.split(':');
+        match (parts.next()?, parts.next(), parts.next()) {
+            ("stale-views", None, None) => Some(Self::StaleViews),
+            ("zombies", None, None) => Some(Self::Zombies),
+            ("many", Some(nodes), Some(streams)) => {
+                Some(Self::Many(nodes.parse().ok()?, streams.parse().ok()?))
+            }
             _ => None,
         }
     }
@@ -96,13 +102,14 @@ impl Scenario {
     pub fn schedule(self, rng: &mut Rng) -> Schedule {
         match self {
             Self::StaleViews => stale_views(rng),
-            Self::Many => Schedule {
-                nodes: 50,
+            Self::Zombies => zombies(rng),
+            Self::Many(nodes, bulk) => Schedule {
+                nodes,
                 voters: 3,
                 streams: 0,
-                bulk: 10_000,
-                forwards: vec![false; 52],
-                slots: vec![1; 52],
+                bulk,
+                forwards: vec![false; nodes + 2],
+                slots: vec![1; nodes + 2],
                 actions: Vec::new(),
                 calm_ms: FORMED_MS,
             },
@@ -132,6 +139,47 @@ fn stale_views(rng: &mut Rng) -> Schedule {
     actions.sort_by_key(|(at, _)| *at);
     let (forwards, slots) = (vec![false; 5], vec![1; 5]);
     Schedule { nodes: 3, voters: 3, streams: 10, bulk: 0, forwards, slots, actions, calm_ms }
+}
+
+/// One node at a time is cut off from all but clients and bucket, or stands still, for longer than it takes to fence it;
+/// or it is fenced as it works. Puts are lost and late meanwhile.
+fn zombies(rng: &mut Rng) -> Schedule {
+    let calm_ms = 24_000;
+    let mut actions = Vec::new();
+    let mut at = FORMED_MS;
+    while at < calm_ms {
+        let node = rng.index(3);
+        let mut share = |most: u64| if rng.one_in(2) { 0 } else { rng.below(most) };
+        let weather = Weather { lost: share(300), late: share(200), slow: share(100), ..Weather::CALM };
+        let ms = match rng.below(8) {
+            0..3 => {
+                let ms = rng.between(2_500, 6_000);
+                actions.push((at, Action::Isolate { node, clients: false, ms }));
+                ms
+            }
+            3 => {
+                let ms = rng.between(3_200, 5_000);
+                actions.push((at, Action::Pause { node, ms }));
+                ms
+            }
+            4 | 5 => {
+                actions.push((at, Action::Fence { node }));
+                1_500
+            }
+            6 => {
+                actions.push((at, Action::Crash { node, power: rng.one_in(2), down_ms: 100 }));
+                500
+            }
+            _ => {
+                actions.push((at, Action::Transfer { to: node }));
+                300
+            }
+        };
+        actions.push((at, Action::Weather { weather, ms }));
+        at += ms + rng.between(100, 1_200);
+    }
+    let (forwards, slots) = (vec![false; 5], vec![1; 5]);
+    Schedule { nodes: 3, voters: 3, streams: 8, bulk: 0, forwards, slots, actions, calm_ms }
 }
 
 /// Until here the cluster forms undisturbed.

@@ -4,7 +4,7 @@
 //! Invariant: plain data, recorded in the order in which it happened (a run has one thread), so that a place in the
 //! trace is a moment: "A ended before B began" is what it says. Recording draws nothing and waits for nothing.
 //!
-//! Written by the world (hosts, faults, bucket), the workload (calls) and [`Recorder::eye`] (nodes' insides).
+//! Written by the world (hosts, faults, bucket), the workload (calls) and [`Recorder::see`] (nodes' insides).
 
 use std::fmt;
 use std::fmt::Write as _;

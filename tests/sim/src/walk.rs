@@ -30,7 +30,7 @@ use recovery::Recovering;
 /// Names of nodes.
 const NODES: [&str; 3] = ["a", "b", "c"];
 /// Steps before everything settles.
-const STEPS: usize = 260;
+const STEPS: usize = 600;
 
 /// One accepted append.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,27 +137,27 @@ impl Walk {
 
     fn step(&mut self) {
         self.wall_ms += self.rng.below(5);
-        match self.rng.below(100) {
-            0..4 => self.create(),
-            4..6 => self.fork(),
-            6..7 => self.delete(),
-            7..31 => self.append(),
-            31..34 => self.read(),
-            34..39 => self.put(),
-            39..50 => self.land(),
-            50..66 => self.acknowledge(),
-            66..74 => self.commit_own(),
-            74..78 => self.release(),
-            78..80 => self.abandon(),
-            80..82 => self.look(),
-            82..84 => self.fence(),
-            84..86 => self.crash(),
-            86..88 => self.restart(),
-            88..92 => self.claim(),
-            92..96 => self.recover(),
-            96..97 => self.end_session(),
-            97..98 => self.weigh(),
-            98..99 => self.sweep(),
+        match self.rng.below(200) {
+            0..6 => self.create(),
+            6..9 => self.fork(),
+            9..11 => self.delete(),
+            11..51 => self.append(),
+            51..57 => self.read(),
+            57..81 => self.put(),
+            81..105 => self.land(),
+            105..135 => self.acknowledge(),
+            135..142 => self.commit_own(),
+            142..150 => self.release(),
+            150..154 => self.abandon(),
+            154..158 => self.look(),
+            158..161 => self.fence(),
+            161..164 => self.crash(),
+            164..167 => self.restart(),
+            167..177 => self.claim(),
+            177..191 => self.recover(),
+            191..192 => self.end_session(),
+            192..194 => self.weigh(),
+            194..195 => self.sweep(),
             _ => self.move_streams(),
         }
     }
@@ -192,6 +192,13 @@ impl Walk {
     fn some_process(&mut self) -> Option<usize> {
         let up: Vec<usize> = (0..self.processes.len()).filter(|&p| self.processes[p].up).collect();
         (!up.is_empty()).then(|| up[self.rng.index(up.len())])
+    }
+
+    /// Some process that runs and has `what`, if one has; else some.
+    fn some_process_that(&mut self, what: impl Fn(&Process) -> bool) -> Option<usize> {
+        let fit: Vec<usize> =
+            (0..self.processes.len()).filter(|&p| self.processes[p].up && what(&self.processes[p])).collect();
+        if fit.is_empty() { self.some_process() } else { Some(fit[self.rng.index(fit.len())]) }
     }
 
     /// Some stream that a view knows.

@@ -172,7 +172,8 @@ impl Worker {
     pub async fn work(&mut self) {
         *self.known.at_work.lock() += 1;
         while self.create_next_of_many().await {}
-        while !self.known.is_over() {
+        // Those who make many do nothing else.
+        while self.known.bulk.0 == 0 && !self.known.is_over() {
             self.act().await;
             let pause = self.rng.between(2, 60);
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -198,6 +199,9 @@ impl Worker {
             self.append(&name, &Append { record, ..Append::default() }).await,
             Outcome::Appended { .. }
         ) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        while !matches!(self.read_all(&name, 0).await, Outcome::Read(_)) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let mut names = self.known.names.lock();
@@ -241,7 +245,9 @@ impl Worker {
                 Some(at) => {
                     let name = self.known.with(at, |n| n.clone());
                     let record = Some(self.known.record(&mut self.rng));
-                    self.append(&name, &Append { record, ..Append::default() }).await
+                    let appended = self.append(&name, &Append { record, ..Append::default() }).await;
+                    self.read_all(&name, 0).await;
+                    appended
                 }
                 None => self.create_new().await,
             };
@@ -301,7 +307,9 @@ impl Worker {
     async fn call(&mut self, ask: Ask, say: Say, means: impl Fn(&Answer) -> Option<Outcome>) -> Outcome {
         let node = {
             let nodes = self.known.nodes.lock();
-            nodes[self.rng.index(nodes.len())].clone()
+            // Very many clients know one node each: connections to all would be what is measured.
+            let at = if self.known.bulk.0 > 0 { self.number as usize } else { self.rng.index(nodes.len()) };
+            nodes[at % nodes.len()].clone()
         };
         let recorder = self.known.recorder.clone();
         let call = recorder.asked(self.number, host(&recorder, &node), ask);

@@ -28,6 +28,13 @@ fn stale_views_send_nobody_in_circles() {
     assert!(failed.is_empty(), "{}", tell(&failed));
 }
 
+/// Nothing is broken here: it is the number of nodes and streams that is tried.
+#[test]
+fn fifty_nodes_make_ten_thousand_streams() {
+    let report = play(SIM, 1, &["--scenario", "many:50:10000"]);
+    assert!(report.good, "{}", tell(&[report]));
+}
+
 #[test]
 fn the_same_seed_gives_the_same_trace() {
     for seed in [3, 1_000_003] {

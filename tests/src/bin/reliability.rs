@@ -93,7 +93,7 @@ fn table(lines: &str) -> Result<String> {
     ensure!(!rows.is_empty(), "there are no figures");
     let mut out = String::from(
         "| what happens | nodes | times | every stream takes appends again, s: median, most | streams elsewhere: longest \
-         pause, s; requests failed | requests acknowledged | failed | failed after one retry |\n\
+         pause, s; requests failed | requests acknowledged | tries that failed | requests that failed after one retry |\n\
          | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     for ((place, nodes), mut row) in rows {

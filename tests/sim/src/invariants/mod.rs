@@ -1,6 +1,6 @@
 //! What must hold of every run, an invariant of the design per file.
 //!
-//! Invariant: pure functions of a [`Trace`]. Those about what clients may conclude rest on [`linear`](crate::linear);
+//! Invariant: pure functions of a [`Trace`]. Those about what clients may conclude rest on `linear`;
 //! those about the inside on what nodes applied and acknowledged, replayed by the code that the nodes ran. Each file
 //! has traces made by hand that break it, so that no check is vacuous, and ones that hold.
 //!

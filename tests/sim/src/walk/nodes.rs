@@ -78,6 +78,11 @@ impl Walk {
         let incarnation: Incarnation = format!("{node}-{}", self.rng.below(3)).parse().expect("valid");
         // Clocks agree no better than that.
         let mut epoch = NodeEpoch(self.wall_ms.saturating_sub(self.rng.below(4)));
+        let recorded = self.log.head.nodes.iter().find(|(id, _)| id.as_str() == node).map(|(_, n)| n.epoch);
+        // A restored machine, or the same millisecond.
+        if let Some(recorded) = recorded.filter(|_| self.rng.one_in(4)) {
+            epoch = recorded;
+        }
         for _ in 0..3 {
             let session = SessionId { node: node.parse().expect("valid"), epoch };
             let registration = self.registration(&session, nonce, &incarnation);
@@ -237,7 +242,7 @@ impl Walk {
 
     /// What waits goes into an object, which is sent.
     pub(super) fn put(&mut self) {
-        let Some(process) = self.some_process() else { return };
+        let Some(process) = self.some_process_that(|p| !p.queue.is_empty()) else { return };
         let p = &mut self.processes[process];
         if p.queue.is_empty() || p.sent.len() as u64 > p.stored + 1 {
             return;
@@ -288,7 +293,8 @@ impl Walk {
 
     /// A writer learns of its next object.
     pub(super) fn acknowledge(&mut self) {
-        let Some(process) = self.some_process() else { return };
+        let waits = |p: &Process| p.stored < p.sent.len() as u64;
+        let Some(process) = self.some_process_that(waits) else { return };
         self.acknowledge_at(process);
     }
 

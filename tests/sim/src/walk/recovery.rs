@@ -15,10 +15,10 @@ pub(super) struct Recovering {
     process: usize,
     ended: SessionId,
     claim: u64,
+    /// Everything below is committed.
     from: u64,
-    /// Where the seal is, once it is put, and what was before it.
-    sealed: Option<(u64, Vec<Frame>)>,
-    committed: bool,
+    /// Once the seal is put: where it is, and the objects before it from `from` on.
+    sealed: Option<(u64, Vec<Vec<Frame>>)>,
 }
 
 impl Walk {
@@ -35,7 +35,7 @@ impl Walk {
         else {
             return;
         };
-        if replaces > 0 && !self.calm && !self.rng.one_in(3) {
+        if replaces > 0 && !self.calm && !self.rng.one_in(2) {
             return;
         }
         self.claim_for(by, ended, replaces, claimant);
@@ -46,7 +46,7 @@ impl Walk {
         let command = Command::Claim { ended: ended.clone(), claimant: to, replaces };
         if let Some(Ok(Answer::Claimed { number, wal_start })) = self.propose(by, command) {
             let (process, claim, from) = (claimant, number, wal_start.max(1));
-            self.recovering.push(Recovering { process, ended, claim, from, sealed: None, committed: false });
+            self.recovering.push(Recovering { process, ended, claim, from, sealed: None });
         }
     }
 
@@ -71,53 +71,57 @@ impl Walk {
     }
 
     fn recover_one(&mut self, which: usize) {
-        let Recovering { process, ended, claim, from, sealed, committed } = self.recovering[which].clone();
-        let Some((end, frames)) = sealed else {
+        let Recovering { process, ended, claim, from, sealed } = self.recovering[which].clone();
+        let Some((end, objects)) = sealed else {
             // It works on what its view says is its own.
             self.processes[process].view = self.log.head.clone();
             let sealed = self.seal(process, &ended, from);
             self.recovering[which].sealed = Some(sealed);
             return;
         };
-        let done = if committed {
-            self.processes[process].view = self.log.head.clone();
+        if from == end {
             let recovered = self.propose(process, Command::Recovered { ended: ended.clone(), claim });
             if matches!(recovered, Some(Ok(_))) {
                 self.trim(process, &ended, end);
             }
-            true
-        } else {
-            let (view, head) = (&self.processes[process].view, &self.log.head);
-            // By a view that is as old as it may be.
-            let view = if self.calm { head } else { view };
-            let open_there = |f: &&Frame| {
-                let (Some((no, _)), Some(s)) = (view.session_by_id(&ended), view.stream(f.stream)) else {
-                    return false;
-                };
-                s.ownership == Ownership::Open(no) && s.epoch == f.epoch && f.end() > s.committed
-            };
-            let counts: Vec<Frame> = frames.iter().filter(open_there).cloned().collect();
-            let origin = CommitOrigin::Recovery { ended: ended.clone(), claim };
-            let outcome = self.commit_frames(process, origin, counts, end);
-            let kept = matches!(outcome, Some(Ok(_)));
-            self.recovering[which].committed = kept;
-            !kept
-        };
-        if done {
             self.recovering.swap_remove(which);
+            return;
+        }
+        // A segment's worth.
+        let next = from + self.rng.between(1, end - from);
+        let taken = (next - from) as usize;
+        let (view, head) = (&self.processes[process].view, &self.log.head);
+        // By a view that is as old as it may be.
+        let view = if self.calm { head } else { view };
+        let open_there = |f: &&Frame| {
+            let (Some((no, _)), Some(s)) = (view.session_by_id(&ended), view.stream(f.stream)) else {
+                return false;
+            };
+            s.ownership == Ownership::Open(no) && s.epoch == f.epoch && f.end() > s.committed
+        };
+        let counts: Vec<Frame> = objects[..taken].iter().flatten().filter(open_there).cloned().collect();
+        let origin = CommitOrigin::Recovery { ended: ended.clone(), claim };
+        match self.commit_frames(process, origin, counts, next) {
+            Some(Ok(_)) => {
+                let left = objects[taken..].to_vec();
+                (self.recovering[which].from, self.recovering[which].sealed) = (next, Some((end, left)));
+                if self.rng.one_in(2) {
+                    self.trim(process, &ended, next);
+                }
+            }
+            _ => drop(self.recovering.swap_remove(which)),
         }
     }
 
-    /// Reads from the start to the first absent number, and puts the seal there.
-    fn seal(&mut self, process: usize, ended: &SessionId, from: u64) -> (u64, Vec<Frame>) {
+    /// Reads from the start to the first absent number, and puts the seal there. What was covered and deleted is absent.
+    fn seal(&mut self, process: usize, ended: &SessionId, from: u64) -> (u64, Vec<Vec<Frame>>) {
         let wal: &mut BTreeMap<u64, Slot> = self.bucket.wal.entry(ended.clone()).or_default();
-        let (mut at, mut frames) = (from, Vec::new());
+        let (mut at, mut objects) = (from, Vec::new());
         let fresh = loop {
             match wal.get(&at) {
-                Some(Slot::Object(object)) => frames.extend(object.iter().cloned()),
-                Some(Slot::Trimmed) => {}
+                Some(Slot::Object(object)) => objects.push(object.clone()),
                 Some(Slot::Seal) => break false,
-                None => break true,
+                Some(Slot::Trimmed) | None => break true,
             }
             at += 1;
         };
@@ -125,7 +129,7 @@ impl Walk {
             wal.insert(at, Slot::Seal);
             self.stored(process, ended, at, StoreEffect::Done, true);
         }
-        (at, frames)
+        (at, objects)
     }
 
     fn trim(&mut self, process: usize, ended: &SessionId, below: u64) {

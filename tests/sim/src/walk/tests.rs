@@ -51,29 +51,29 @@ fn walks_get_around() {
         }
     }
     let all = [acked, seals, recovered, opened, forks, deleted, moved];
-    assert!(all.iter().all(|n| *n > 50), "{all:?}");
+    assert!(all.iter().all(|n| *n > 20), "{all:?}");
 }
 
 /// Mistakes in the log, and within how many walks they are found.
 const MUTANTS: &[(Mutant, u64)] = &[
-    (Mutant::NoStreamEpochCheck, 2_000),
-    (Mutant::NoOwnerCheck, 2_000),
+    (Mutant::NoStreamEpochCheck, 100),
+    (Mutant::NoOwnerCheck, 100),
     (Mutant::EqualEpochAccepted, 100),
     (Mutant::RemintAfterSuperseded, 100),
     (Mutant::FenceWithoutPin, 100),
-    (Mutant::CleanEndWithOpenStreams, 200),
+    (Mutant::CleanEndWithOpenStreams, 100),
     (Mutant::ClaimNotChecked, 2_000),
     (Mutant::OpenBeforeRecovered, 100),
     (Mutant::EpochNotBumped, 100),
     (Mutant::ReleaseAtWrongTail, 100),
     (Mutant::RetryAppliedTwice, 100),
     (Mutant::PlaceOnDeadNode, 100),
-    (Mutant::PlaceOnDrainingNode, 200),
+    (Mutant::PlaceOnDrainingNode, 100),
     (Mutant::SlotsMoveStreams, 100),
-    (Mutant::AbortedTransferCompletes, 200),
+    (Mutant::AbortedTransferCompletes, 100),
     (Mutant::DeleteByAnyone, 1_000),
-    (Mutant::ForkBeyondCommitted, 200),
-    (Mutant::ForkWithoutReference, 500),
+    (Mutant::ForkBeyondCommitted, 100),
+    (Mutant::ForkWithoutReference, 100),
 ];
 
 #[test]
