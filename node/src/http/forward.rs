@@ -1,9 +1,10 @@
 //! Forwarding: a request and its answer pass through this node to the owner and back, as a stream both ways.
 //!
-//! Invariant (I9): a request is sent again only if no byte of it had left, and then once. If it had and no answer came,
+//! Invariant (I9): a request is sent again only if no byte of it had left. If it had and no answer came,
 //! nobody knows what became of it: a change is answered 504 and never with a status that invites a blind repetition; a
-//! read may be asked for again (503). Nobody is waited for whose session is over. A body in one piece that is small is taken in first; a large one, or one whose
-//! length nobody knows, is passed on as it comes, under the limits that hold for bodies here. Called by `route`.
+//! read may be asked for again (503). Nobody is waited for whose session is over. A body in one piece that is small is
+//! taken in first; a large one, or one whose length nobody knows, is passed on as it comes, under the limits that hold for
+//! bodies here. Called by `route`.
 
 mod fields;
 mod lanes;
@@ -37,6 +38,8 @@ use crate::streams::StreamError;
 
 /// Up to this a body is taken in whole.
 const SMALL: u64 = 64 << 10;
+/// Up to so many fields a request is sure to pass over HTTP/1.1, where 100 are taken.
+const FEW: usize = 64;
 /// How long an answer that is on its way may take, when the session of who gave it is over.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 /// The longest silence within an event stream, which shows every so often that it is alive.
@@ -188,13 +191,13 @@ async fn in_one_piece(
     bytes: Bytes,
     within: Duration,
 ) -> Result<Answered, Either> {
-    if *r.method == Method::POST {
+    let short = bytes.len() as u64 <= SMALL && r.header_map.len() <= FEW;
+    if *r.method == Method::POST && short {
         let request = request(r, to, hop, Outgoing::whole(bytes.clone()))?;
         let request = lanes::as_http1(request)
             .map_err(|_e| Reject::bad("Host", "the request has no host to pass on"))?;
-        let sending = timeout(within, pool.alone(&to.address.connect, request));
         let sent = tokio::select! {
-            sent = sending => sent.map_err(|_late| Failed::Unknown(format!("no answer in {within:?}")))?,
+            sent = pool.alone(&to.address.connect, request, within) => sent,
             () = last_words(&to.over) => return Err(Failed::Unknown("its session is over".to_owned()).into()),
         };
         match sent {

@@ -27,6 +27,11 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// `patience`: how long an operation waits for another.
+    async fn start_with(patience: Option<Duration>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config_in(dir.path());
         config.wal_backlog_bytes = 1 << 20;
@@ -36,7 +41,8 @@ impl Rig {
         config.request_timeout = PATIENCE;
         let bucket = FaultStore::new();
         let clock = Clock::default();
-        let doors = run::Doors { store: Some(Store::over(bucket.clone(), "")), clock: clock.clone() };
+        let store = Some(Store::over(bucket.clone(), ""));
+        let doors = run::Doors { store, clock: clock.clone(), patience };
         let tasks = Tasks::default();
         let node = run::Node::start(config, doors, tasks.clone()).await.unwrap();
         Self { node, bucket, clock, tasks, _dir: dir }

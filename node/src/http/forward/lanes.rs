@@ -5,8 +5,10 @@
 //! over the shared connections of `pool`, and so does everything while there is none of those: that somebody is there is
 //! found out once and not by every request.
 //!
-//! Invariant: as many connections as allowed; one is used again only if the answer before was read to its end; a request
-//! is given back only if no byte of it had left. Used by `pool`.
+//! Invariant: as many connections as allowed; one is used again only if the answer before was read to its end, and was
+//! not idle for so long that the owner is about to close it; a request is given back only if no byte of it had left. That
+//! an owner closes a connection in the moment a request goes out over it cannot be excluded, as with any client: the
+//! outcome of that request is unknown. Used by `pool`.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -73,17 +75,30 @@ impl Drop for Seat {
 }
 
 impl Lanes {
-    /// One that was used within `idle` and is still there.
+    /// One that was used within `idle` and is still there. Those that were not are closed.
     pub(super) fn take(&self, idle: Duration) -> Option<Lane> {
         let now = Instant::now();
-        let mut all = self.idle.lock();
-        let old = all.iter().take_while(|lane| now.saturating_duration_since(lane.since) >= idle).count();
-        let gone: Vec<Lane> = all.drain(..old).collect();
-        let found = std::iter::from_fn(|| all.pop()).find_map(Lane::still_there);
-        drop(all);
-        // Closed without the lock.
-        drop(gone);
-        found
+        loop {
+            let (old, last) = {
+                let mut all = self.idle.lock();
+                let old = all.partition_point(|lane| now.saturating_duration_since(lane.since) >= idle);
+                (all.drain(..old).collect::<Vec<_>>(), all.pop())
+            };
+            // Closed, and looked at, without the lock.
+            drop(old);
+            if let Some(lane) = last?.still_there() {
+                return Some(lane);
+            }
+        }
+    }
+
+    /// When one was last in use; `None` if there is none.
+    pub(super) fn last_used(&self) -> Option<Instant> {
+        let idle = self.idle.lock();
+        if self.made.load(Ordering::Relaxed) > idle.len() {
+            return Some(Instant::now());
+        }
+        idle.last().map(|lane| lane.since)
     }
 
     /// A new one; `None` if there are as many as allowed, or the owner does not take it.

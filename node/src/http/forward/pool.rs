@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use http::{Request, Response};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::lanes::{Broken, Lanes};
 use super::outgoing::Outgoing;
@@ -37,11 +38,12 @@ pub struct PoolLimits {
     pub lanes: usize,
     /// For a connection to be made.
     pub connect: Duration,
-    /// After so long without a request a connection is closed.
+    /// After so long without a request a connection is closed. (A node closes those of its clients after 75 s.)
     pub idle: Duration,
     /// What an owner may take longer than this node's own limits say.
     pub slack: Duration,
-    /// How often a silent connection with requests on it is asked, and how long it may take to answer.
+    /// How often a silent connection with requests on it is asked, and how long it may take to answer. Where it cannot be
+    /// asked the owner is connected to anew.
     pub ping: Duration,
 }
 
@@ -176,6 +178,7 @@ impl Pool {
         &self,
         address: &str,
         mut request: Request<Outgoing>,
+        within: Duration,
     ) -> Result<Response<Bytes>, NotAlone> {
         let limits = &self.0.limits;
         let owner = self.0.owners.lock().get(address).cloned();
@@ -190,7 +193,7 @@ impl Pool {
                     new.ok_or(NotAlone::NoLane)?
                 }
             };
-            match lane.exchange(request).await {
+            match self.answered(address, lane.exchange(request), within).await? {
                 Ok(response) => {
                     owner.lanes.put(lane);
                     return Ok(response);
@@ -199,6 +202,33 @@ impl Pool {
                 Err(Broken::NotSent(unsent)) if !fresh => request = *unsent,
                 Err(Broken::NotSent(_)) => return Err(NotAlone::NoLane),
                 Err(Broken::Unknown(why)) => return Err(NotAlone::Unknown(why)),
+            }
+        }
+    }
+
+    /// Waits for an answer, as long as the owner can be reached. HTTP/1.1 has nothing to ask a silent connection with.
+    async fn answered<T>(
+        &self,
+        address: &str,
+        answer: impl Future<Output = T>,
+        within: Duration,
+    ) -> Result<T, NotAlone> {
+        let (limits, until) = (&self.0.limits, Instant::now() + within);
+        let mut answer = pin!(answer);
+        loop {
+            let look = until.min(Instant::now() + limits.ping);
+            if let Ok(answered) = timeout_at(look, answer.as_mut()).await {
+                return Ok(answered);
+            }
+            if look >= until {
+                return Err(NotAlone::Unknown(format!("no answer in {within:?}")));
+            }
+            tokio::select! {
+                biased;
+                answered = answer.as_mut() => return Ok(answered),
+                reached = net::connect(address, limits.connect) => {
+                    reached.map_err(|e| NotAlone::Unknown(format!("no answer, and {e}")))?;
+                }
             }
         }
     }
@@ -298,13 +328,15 @@ impl Owner {
         Found::Place(Place { sender: best.sender.clone(), load: best.load.clone() })
     }
 
-    /// Takes the connection out once it has been without requests for `idle`.
+    /// Takes the connection out once it has been without requests for `idle`; the last one once lanes have been as well.
     async fn idle(&self, load: &Arc<Mutex<Load>>, idle: Duration) -> Infallible {
         loop {
             let due = {
                 let mut connections = self.connections.lock();
                 let now = load.lock();
-                let due = now.idle_since + idle;
+                // The last one says that somebody is there to those that need no place on it.
+                let besides = if connections.len() == 1 { self.lanes.last_used() } else { None };
+                let due = besides.map_or(now.idle_since, |used| used.max(now.idle_since)) + idle;
                 if now.requests == 0 && due <= Instant::now() {
                     drop(now);
                     connections.retain(|c| !Arc::ptr_eq(&c.load, load));
