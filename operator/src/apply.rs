@@ -187,7 +187,8 @@ impl Hands {
             type_: if *warning { EventType::Warning } else { EventType::Normal },
             reason: (*reason).to_owned(),
             note: Some(text.chars().take(1000).collect()),
-            action: (*reason).to_owned(),
+            // The recorder takes events that agree in all but their text for one, and keeps the first text.
+            action: format!("{reason}-{}", names::digest(text.as_bytes())),
             secondary: None,
         };
         let about: ObjectReference = cluster.object_ref(&());
