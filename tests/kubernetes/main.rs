@@ -26,4 +26,10 @@ mod disruptions;
 mod figures;
 mod watched;
 
+mod deleted;
+mod lost_volume;
+mod mistakes;
+mod refused;
 mod replaced;
+mod requests;
+mod shown;
