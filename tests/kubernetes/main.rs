@@ -27,9 +27,13 @@ mod figures;
 mod watched;
 
 mod deleted;
+mod host_drained;
 mod lost_volume;
 mod mistakes;
+mod operators;
 mod refused;
 mod replaced;
 mod requests;
+mod reshaped;
+mod rights;
 mod shown;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use weir_tests::wait;
 
 use crate::bed::{Bed, OPERATOR};
 use crate::watched::LIMIT;
@@ -20,8 +19,7 @@ pub(crate) struct Request {
     pub(crate) verb: String,
     pub(crate) resource: String,
     pub(crate) name: String,
-    /// The status of the answer.
-    pub(crate) code: i64,
+
 }
 
 impl Request {
@@ -53,7 +51,6 @@ fn request(line: &Value) -> Option<Request> {
         verb: text(&line["verb"]),
         resource: text(&about["resource"]),
         name: text(&about["name"]),
-        code: line["responseStatus"]["code"].as_i64().unwrap_or(0),
     })
 }
 
@@ -116,15 +113,4 @@ pub(crate) async fn passes_by_themselves(
     count: u32,
 ) -> Result<Passes> {
     passes(bed, namespace, cluster, count, |_| std::future::ready(Ok(()))).await
-}
-
-/// Waits for a request that `fits`.
-pub(crate) async fn until(
-    bed: &Bed,
-    namespace: &str,
-    what: &str,
-    fits: impl Fn(&Request) -> bool,
-) -> Result<Request> {
-    let look = || async { Ok(of_operator(bed, namespace).await?.into_iter().find(|r| fits(r))) };
-    wait::until(what, LIMIT, look).await
 }
