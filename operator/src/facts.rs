@@ -502,7 +502,7 @@ fn image(cluster: &StreamCluster, observed: &Observed, default: &str) -> String 
     if let Some(image) = cluster.status.as_ref().and_then(|s| s.image.clone()) {
         return image;
     }
-    let had = observed.pods.iter().map(|p| &p.image).find(|i| !i.is_empty());
+    let had = observed.pods.iter().filter(|p| p.running).map(|p| &p.image).find(|i| !i.is_empty());
     had.cloned().unwrap_or_else(|| default.to_owned())
 }
 

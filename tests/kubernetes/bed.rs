@@ -120,6 +120,11 @@ impl Bed {
         Ok(undo)
     }
 
+    /// A helm command that has to be run whatever happens.
+    pub(crate) fn helm_at_last(&self, args: &[&str]) -> Undo {
+        Undo { program: "helm".into(), args: args.iter().map(ToString::to_string).collect(), armed: true }
+    }
+
     pub(crate) async fn kubectl(&self, args: &[&str]) -> Result<String> {
         output("kubectl", args).await
     }
@@ -212,7 +217,7 @@ impl Drop for Undo {
     fn drop(&mut self) {
         if self.armed {
             let status = Command::new(&self.program).args(&self.args).stdin(Stdio::null()).status();
-            println!("undone: bed {}: {status:?}", self.args.join(" "));
+            println!("undone: {} {}: {status:?}", self.program.display(), self.args.join(" "));
         }
     }
 }

@@ -6,15 +6,16 @@
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http::Method;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DeleteParams, PropagationPolicy};
-use kube::{Resource, ResourceExt};
+use kube::api::{Api, DeleteParams};
+use kube::ResourceExt;
 use serde_json::{Value, json};
 use weir_operator::crd::{ClusterState, NodeState, StreamCluster};
 use weir_operator::names;
@@ -25,7 +26,7 @@ use weir_tests::writers::{Plan, Writers, owner_of};
 
 use crate::bed::{BUCKET, Bed, OPERATOR, address};
 use crate::disruptions::{Log, is_ready};
-use crate::watched::{LIMIT, Objects, Watched};
+use crate::watched::{LIMIT, Objects, Seen, Watched};
 
 /// A moment's patience with a node's admin API; `asked` tries again.
 const ADMIN: Duration = Duration::from_secs(5);
@@ -41,6 +42,8 @@ pub(crate) struct Cluster {
     /// All pods of the namespace.
     pub(crate) pods: Watched<Pod>,
     events: Watched<Event>,
+    /// Every state of the StreamCluster that the watch has shown, in order.
+    pub(crate) history: Arc<Mutex<Vec<StreamCluster>>>,
     log: Log,
     /// Whether the namespace goes with this.
     owns_namespace: bool,
@@ -80,16 +83,23 @@ impl Cluster {
     fn watch(bed: Bed, namespace: String, name: &str, owns_namespace: bool) -> Self {
         let log = Log::new();
         let (name, client) = (name.to_owned(), bed.client.clone());
-        let (own, mine) = (log.clone(), name.clone());
+        let history = Arc::new(Mutex::new(Vec::new()));
+        let (own, mine, states) = (log.clone(), name.clone(), history.clone());
         let watched = Watched::start(Api::namespaced(client.clone(), &namespace), move |seen| {
             own.cluster_named(&mine, &seen);
+            if let Seen::There(cluster) = seen {
+                let cluster: &StreamCluster = cluster;
+                if cluster.name_any() == mine {
+                    states.lock().unwrap().push(cluster.clone());
+                }
+            }
         });
         let (own, mine) = (log.clone(), name.clone());
         let pods = Watched::start(Api::namespaced(client.clone(), &namespace), move |seen| {
             own.pod_of(&mine, &seen);
         });
         let events = Watched::start(Api::namespaced(client, &namespace), |_| {});
-        Self { bed, namespace, name, watched, pods, events, log, owns_namespace }
+        Self { bed, namespace, name, watched, pods, events, history, log, owns_namespace }
     }
 
     /// The bucket's credentials, as a Secret of this namespace.
@@ -114,13 +124,17 @@ impl Cluster {
         }})
     }
 
-    /// Creates the StreamCluster; top-level fields of `spec` replace those of [`Cluster::least`].
-    pub(crate) async fn create(&self, spec: Value) -> Result<()> {
+    fn over_least(&self, spec: Value) -> Value {
         let mut all = self.least();
         for (field, value) in spec.as_object().into_iter().flatten() {
             all[field] = value.clone();
         }
-        self.bed.apply(&self.manifest(all)).await
+        all
+    }
+
+    /// Creates the StreamCluster; top-level fields of `spec` replace those of [`Cluster::least`].
+    pub(crate) async fn create(&self, spec: Value) -> Result<()> {
+        self.bed.apply(&self.manifest(self.over_least(spec))).await
     }
 
     /// The StreamCluster with this spec, and nothing laid under it.
@@ -227,7 +241,7 @@ impl Cluster {
         self.events
             .until(&format!("an event {reason}"), |all| {
                 let ours = all.values().filter(|e| e.reason.as_deref() == Some(reason));
-                let about = |e: &&std::sync::Arc<Event>| {
+                let about = |e: &&Arc<Event>| {
                     e.regarding.as_ref().is_some_and(|r| r.name.as_ref() == Some(&self.name))
                 };
                 ours.filter(about).filter_map(|e| e.note.clone()).find(|note| fits(note))
@@ -239,7 +253,7 @@ impl Cluster {
     /// Reasons and texts of all events so far.
     pub(crate) fn notes(&self) -> Vec<(String, String)> {
         let all = self.events.now();
-        let text = |e: &std::sync::Arc<Event>| {
+        let text = |e: &Arc<Event>| {
             (e.reason.clone().unwrap_or_default(), e.note.clone().unwrap_or_default())
         };
         all.values().map(text).collect()

@@ -19,7 +19,8 @@ async fn next_incarnation(cluster: &Cluster, before: &weir_operator::crd::NodeSt
         format!("pod {} at epoch {}", before.pod_uid.clone().unwrap_or_default(), before.epoch.unwrap_or(0)),
         format!("pod {} at epoch {}", now.pod_uid.unwrap_or_default(), now.epoch.unwrap_or(0)),
     ];
-    cluster.event("NodeReplaced", |text| words.iter().all(|w| text.contains(w))).await?;
+    let reason = if new_pod { "NodeReplaced" } else { "NodeRestarted" };
+    cluster.event(reason, |text| words.iter().all(|w| text.contains(w))).await?;
     Ok(())
 }
 
@@ -44,14 +45,13 @@ async fn killed(cluster: &Cluster, writers: &Writers) -> Result<()> {
 async fn frozen(cluster: &Cluster, writers: &Writers) -> Result<()> {
     let before = cluster.node(0)?;
     let measured = Measured::begin("process-frozen", cluster, writers).await?;
-    let since = writers.now();
     let (namespace, pod) = (cluster.namespace.as_str(), before.name.as_str());
     let thaw =
         cluster.bed.run_until(&["pod", "freeze", namespace, pod], &["pod", "thaw", namespace, pod]).await?;
-    let again = writers.all_append(since, Of::All, "while a process is frozen").await?;
+    writers.all_append(writers.now(), Of::All, "while a process is frozen").await?;
     thaw.now().await?;
     next_incarnation(cluster, &before, false).await?;
-    measured.end_after(cluster, writers, again).await
+    measured.end(cluster, writers).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

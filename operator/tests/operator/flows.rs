@@ -163,6 +163,25 @@ async fn a_roll_to_an_image_that_cannot_be_pulled_stops_at_the_first_and_heals()
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_image_that_is_taken_back_leads_back_to_the_last_that_all_nodes_ran() {
+    let mut world = up(3).await;
+    let had = world.value()["status"]["image"].clone();
+    world.edit(|c| c["spec"]["image"] = json!("weir:bad"));
+    world.steps(60).await;
+    assert_eq!(world.value()["status"]["image"], had);
+    world.edit(|c| drop(c["spec"].as_object_mut().map(|s| s.remove("image"))));
+    world.at_rest().await;
+    assert_eq!(world.value()["status"]["image"], had);
+    assert_eq!(deletes(&world), ["demo-2", "demo-2"], "the others ran it all the while");
+
+    world.edit(|c| c["spec"]["image"] = json!("weir:good"));
+    world.at_rest().await;
+    world.edit(|c| drop(c["spec"].as_object_mut().map(|s| s.remove("image"))));
+    world.at_rest().await;
+    assert_eq!(world.value()["status"]["image"], "weir:good", "one that all ran stays");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cluster_that_never_came_up_is_healed_by_its_spec() {
     let value = with(minimal(), "/spec/image", json!("weir:bad"));
     let mut world = World::new(&value, 3);
