@@ -36,8 +36,7 @@ async fn until_gone(cluster: &Cluster) -> Result<()> {
 }
 
 async fn claims(cluster: &Cluster) -> Result<Vec<PersistentVolumeClaim>> {
-    let api: Api<PersistentVolumeClaim> =
-        Api::namespaced(cluster.bed.client.clone(), &cluster.namespace);
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(cluster.bed.client.clone(), &cluster.namespace);
     Ok(api.list(&ListParams::default().labels(&names::selector(&cluster.name))).await?.items)
 }
 
@@ -96,10 +95,7 @@ mod long {
         let since = writers.now();
         let api: Api<Namespace> = Api::all(cluster.bed.client.clone());
         api.delete(&cluster.namespace, &DeleteParams::default()).await.unwrap();
-        cluster
-            .until_pods("the pods to be gone", |pods| pods.is_empty().then_some(()))
-            .await
-            .unwrap();
+        cluster.until_pods("the pods to be gone", |pods| pods.is_empty().then_some(())).await.unwrap();
         println!("pods gone after {:?}", writers.since(since));
         let gone = || async { Ok(api.get_opt(&cluster.namespace).await?.is_none().then_some(())) };
         wait::until("the namespace to be gone", LIMIT, gone).await.unwrap();

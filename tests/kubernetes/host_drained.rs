@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use kube::api::{Api, EvictParams};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use weir_tests::writers::Writers;
+use weir_tests::writers::{Of, Writers};
 
 use crate::cluster::Cluster;
 use crate::figures::Measured;
@@ -17,7 +17,8 @@ fn spread(cluster: &Cluster) -> Result<()> {
     let mut hosts = BTreeSet::new();
     for ordinal in 0..3 {
         let spec = cluster.pod(ordinal)?.spec.unwrap_or_default();
-        let over: Vec<_> = spec.topology_spread_constraints.iter().flatten().map(|c| c.topology_key.as_str()).collect();
+        let over: Vec<_> =
+            spec.topology_spread_constraints.iter().flatten().map(|c| c.topology_key.as_str()).collect();
         ensure!(over == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"], "{over:?}");
         hosts.extend(spec.node_name);
     }
@@ -49,16 +50,17 @@ async fn drained(cluster: &Cluster, writers: &Writers) -> Result<()> {
     cluster.expect_end_of(&cluster.pod(ordinal)?);
 
     let measured = Measured::begin("host-drained", cluster, writers).await?;
-    let failed = writers.count(weir_tests::writers::Of::All).failed_twice;
+    let failed = writers.count(Of::All).failed_twice;
     let undo = ["in", "control", "kubectl", "uncordon", host.as_str()];
     let selector = format!("--pod-selector=weir.dev/cluster={}", cluster.name);
-    let args = ["in", "control", "kubectl", "drain", &host, &selector, "--ignore-daemonsets", "--timeout=240s"];
+    let args =
+        ["in", "control", "kubectl", "drain", &host, &selector, "--ignore-daemonsets", "--timeout=240s"];
     let cordoned = cluster.bed.run_until(&args, &undo).await?;
     // It is gone, and so are its streams.
     writers.know_owners(async |stream| cluster.owner(stream).await).await?;
     let left: Vec<_> = writers.owners().into_iter().filter(|(_, n)| *n == ordinal as usize).collect();
     ensure!(left.is_empty(), "{} is evicted and owns {left:?}", before.name);
-    let again = writers.all_append(writers.now(), weir_tests::writers::Of::All, "beside an empty host").await?;
+    writers.all_append(writers.now(), Of::All, "beside an empty host").await?;
     no_other_may_be_evicted(cluster, ordinal).await?;
     let ready = cluster.now()?.status.map(|s| s.ready).unwrap_or_default();
     ensure!(ready == "2/3", "{ready}: the budget did not hold");
@@ -66,8 +68,8 @@ async fn drained(cluster: &Cluster, writers: &Writers) -> Result<()> {
     cordoned.now().await?;
     let now = cluster.until_replaced(&before).await?;
     ensure!(now.raft_id == before.raft_id && now.host == before.host, "{before:?} came back as {now:?}");
-    measured.end_after(cluster, writers, again).await?;
-    let failed = writers.count(weir_tests::writers::Of::All).failed_twice - failed;
+    measured.end(cluster, writers).await?;
+    let failed = writers.count(Of::All).failed_twice - failed;
     ensure!(failed == 0, "{failed} requests failed twice");
     let after: Vec<_> = cluster.lives().into_iter().filter(|l| l.0 != before.name).collect();
     ensure!(after == others, "the others: {others:?} became {after:?}");

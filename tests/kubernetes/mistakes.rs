@@ -88,9 +88,11 @@ async fn a_missing_secret_is_named_and_taken_when_it_comes() {
     }
     cluster.create(spec).await.unwrap();
     let condition = ("StorageReady", "False", "CredentialsMissing");
-    noticed_and_healed(&cluster, condition, &["forgotten"], async |c| c.bed.apply(&c.secret("forgotten")).await)
-        .await
-        .unwrap();
+    noticed_and_healed(&cluster, condition, &["forgotten"], async |c| {
+        c.bed.apply(&c.secret("forgotten")).await
+    })
+    .await
+    .unwrap();
     cluster.end(None).await.unwrap();
 }
 
@@ -178,7 +180,10 @@ mod long {
         });
         cluster.bed.apply(&quota).await.unwrap();
         // Enforced once its controller has counted what there is.
-        cluster.kubectl(&["wait", "--for=jsonpath={.status.hard}", "resourcequota/small", "--timeout=60s"]).await.unwrap();
+        cluster
+            .kubectl(&["wait", "--for=jsonpath={.status.hard}", "resourcequota/small", "--timeout=60s"])
+            .await
+            .unwrap();
         cluster.create(one_node()).await.unwrap();
         let condition = ("Degraded", "True", "ActionFailed");
         noticed_and_healed(&cluster, condition, &["exceeded quota: small"], async |c| {

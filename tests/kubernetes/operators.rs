@@ -88,13 +88,17 @@ async fn api_server_restarts(cluster: &Cluster, writers: &Writers) -> Result<()>
 async fn admin_hangs(cluster: &Cluster) -> Result<()> {
     let away = cluster.bed.operator_host().await?;
     let nodes = cluster.now()?.status.map(|s| s.nodes).unwrap_or_default();
-    let node = nodes.iter().find(|n| n.host.as_ref().is_some_and(|h| *h != away)).context("a node elsewhere")?;
+    let node =
+        nodes.iter().find(|n| n.host.as_ref().is_some_and(|h| *h != away)).context("a node elsewhere")?;
     let host = node.host.clone().unwrap_or_default();
     let ip = cluster.pod(node.ordinal)?.status.and_then(|s| s.pod_ip).context("its address")?;
     let port = names::ADMIN_PORT.to_string();
     let rule = |what| {
         let port = port.as_str();
-        ["in", &host, "iptables", "-w", what, "FORWARD", "-d", &ip, "-p", "tcp", "--dport", port, "-j", "DROP"]
+        [
+            "in", &host, "iptables", "-w", what, "FORWARD", "-d", &ip, "-p", "tcp", "--dport", port, "-j",
+            "DROP",
+        ]
     };
     let hung = cluster.bed.run_until(&rule("-I"), &rule("-D")).await?;
     let lives = cluster.lives();

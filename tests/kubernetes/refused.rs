@@ -63,7 +63,8 @@ async fn what_cannot_run(cluster: &Cluster) -> Result<()> {
 async fn what_would_leave_records_behind(cluster: &Cluster) -> Result<()> {
     let mut old = with(minimal(), "/spec/objectStore/prefix", json!("a"));
     // Only the API server is asked; the operator leaves it alone.
-    old["metadata"] = json!({"name": "t", "namespace": cluster.namespace, "annotations": {"weir.dev/paused": "true"}});
+    old["metadata"] =
+        json!({"name": "t", "namespace": cluster.namespace, "annotations": {"weir.dev/paused": "true"}});
     cluster.bed.apply(&old).await?;
     let try_out = PatchParams { dry_run: true, ..PatchParams::default() };
     for (pointer, field, expected) in table::frozen() {

@@ -19,7 +19,6 @@ pub(crate) struct Request {
     pub(crate) verb: String,
     pub(crate) resource: String,
     pub(crate) name: String,
-
 }
 
 impl Request {
@@ -36,8 +35,7 @@ pub(crate) async fn of_operator(bed: &Bed, namespace: &str) -> Result<Vec<Reques
     let named = format!("\"namespace\":\"{namespace}\"");
     // A line that is not complete yet is read the next time.
     let lines = text.lines().filter(|l| l.contains(&user) && l.contains(&named));
-    let mut all: Vec<Request> =
-        lines.filter_map(|l| request(&serde_json::from_str(l).ok()?)).collect();
+    let mut all: Vec<Request> = lines.filter_map(|l| request(&serde_json::from_str(l).ok()?)).collect();
     all.sort_by_key(|r| r.at_ms);
     Ok(all)
 }
@@ -87,8 +85,7 @@ where
     loop {
         let since: Vec<Request> =
             of_operator(bed, namespace).await?.into_iter().filter(|r| r.at_ms > known).collect();
-        let starts: Vec<i64> =
-            since.iter().filter(|r| begins_pass(r, cluster)).map(|r| r.at_ms).collect();
+        let starts: Vec<i64> = since.iter().filter(|r| begins_pass(r, cluster)).map(|r| r.at_ms).collect();
         // One more, so that those counted are over.
         if let Some(last) = starts.get(count as usize) {
             let took = u64::try_from(last - starts[0]).unwrap_or(0);

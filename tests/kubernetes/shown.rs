@@ -48,7 +48,9 @@ async fn scaled(cluster: &Cluster) -> Result<()> {
 async fn described(cluster: &Cluster) -> Result<()> {
     cluster.event("Ready", |_| true).await?;
     let text = cluster.kubectl(&["describe", "strc", "t"]).await?;
-    for word in ["Conditions:", "AllNodesReady", "Events:", "CreatingPod", "t-1", "CreatingVolume", "data-t-1"] {
+    for word in
+        ["Conditions:", "AllNodesReady", "Events:", "CreatingPod", "t-1", "CreatingVolume", "data-t-1"]
+    {
         ensure!(text.contains(word), "no {word:?} in:\n{text}");
     }
     Ok(())
