@@ -282,7 +282,7 @@ impl<'a> Facts<'a> {
         }
         if pod.host.is_none() {
             let why = pod.unscheduled.as_deref().unwrap_or("no host was chosen yet");
-            return Health::Pending(cut(why));
+            return Health::Pending(unbound(node, why).unwrap_or_else(|| cut(why)));
         }
         if !pod.running {
             return Health::Starting("its container is being made".to_owned());
@@ -342,10 +342,15 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The first name that no volume of the node has, whosever it is.
+    /// The first after the node's volumes whose name is free: `data-a-1-1` may be one of node 1 of `a`, and is the first of
+    /// node 1 of `a-1`.
     pub fn next_volume_index(&self, ordinal: u32) -> u32 {
-        let taken = self.observed.volumes.iter().filter(|v| v.ordinal == ordinal).map(|v| v.index);
-        taken.max().map_or(0, |max| max + 1)
+        let own = self.observed.volumes.iter().filter(|v| v.ordinal == ordinal).map(|v| v.index);
+        let name = self.cluster.name_any();
+        let taken =
+            |index: &u32| self.observed.foreign_claims.contains(&names::volume(&name, ordinal, *index));
+        let first = own.max().map_or(0, |max| max + 1);
+        (first..).find(|index| !taken(index)).unwrap_or(first)
     }
 
     /// Nodes that the spec wants.
@@ -476,6 +481,20 @@ fn fits_nowhere(message: &str) -> bool {
     let Some((count, why)) = rest.split_once(" node(s) ") else { return false };
     let said = ["had volume node affinity conflict", "didn't match PersistentVolume's node affinity"];
     total == count && said.iter().any(|s| why.starts_with(s))
+}
+
+/// That its claim has no volume, with what the scheduler leaves out: which claim it is, and what that asks for.
+fn unbound(node: &Node<'_>, why: &str) -> Option<String> {
+    let said = why.to_ascii_lowercase();
+    let v = node.volume.filter(|v| v.empty_at.is_some())?;
+    let of_class = match &v.class {
+        Some(class) => format!("storage class {class}"),
+        None => "no storage class, and the cluster has no default".to_owned(),
+    };
+    ["persistentvolumeclaim", "persistent volume", "storageclass"]
+        .iter()
+        .any(|word| said.contains(word))
+        .then(|| format!("its volume claim {} ({of_class}) is not bound: {}", v.name, cut(why)))
 }
 
 fn is_good_voter(m: &MemberStatus) -> bool {

@@ -227,7 +227,8 @@ async fn output(program: &str, args: &[&str]) -> Result<String> {
     let what = || format!("{program} {}", args.join(" "));
     let mut command = tokio::process::Command::new(program);
     command.args(args).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(LIMIT, command.output()).await.with_context(what)?.with_context(what)?;
+    let output =
+        tokio::time::timeout(LIMIT, command.output()).await.with_context(what)?.with_context(what)?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{}: {}\n{said}", what(), output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

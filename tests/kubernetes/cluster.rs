@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DeleteParams};
 use kube::ResourceExt;
+use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 use weir_operator::crd::{ClusterState, NodeState, StreamCluster};
 use weir_operator::names;
@@ -259,9 +259,8 @@ impl Cluster {
     /// Reasons and texts of all events so far.
     pub(crate) fn notes(&self) -> Vec<(String, String)> {
         let all = self.events.now();
-        let text = |e: &Arc<Event>| {
-            (e.reason.clone().unwrap_or_default(), e.note.clone().unwrap_or_default())
-        };
+        let text =
+            |e: &Arc<Event>| (e.reason.clone().unwrap_or_default(), e.note.clone().unwrap_or_default());
         all.values().map(text).collect()
     }
 
@@ -435,7 +434,7 @@ impl Drop for Cluster {
 
 impl Cluster {
     /// For whoever has to find out why a test failed.
-    fn report(&self) {
+    pub(crate) fn report(&self) {
         let n = self.namespace.as_str();
         for args in [
             &["-n", n, "get", "strc,pods,pvc", "-o", "wide"] as &[&str],

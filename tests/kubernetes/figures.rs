@@ -17,11 +17,7 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// What is about to happen is called so; requests and pauses of before count no more.
-    pub(crate) async fn begin(
-        scenario: &'static str,
-        cluster: &Cluster,
-        writers: &Writers,
-    ) -> Result<Self> {
+    pub(crate) async fn begin(scenario: &'static str, cluster: &Cluster, writers: &Writers) -> Result<Self> {
         writers.count_on();
         writers.longest_gap(Of::All);
         let writes = cluster.bed.operator_writes().await?;

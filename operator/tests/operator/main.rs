@@ -16,4 +16,5 @@ mod fixtures;
 mod flows;
 mod golden;
 mod nodes;
+mod refused;
 mod world;

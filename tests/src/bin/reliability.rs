@@ -57,7 +57,10 @@ const KUBERNETES: [(&str, &str); 11] = [
     ("pod-deleted-by-force", "… by force, without grace"),
     ("container-killed", "A container is killed (SIGKILL)"),
     ("process-frozen", "A process is frozen until others have its streams, and wakes"),
-    ("host-lost", "A host is cut off from all but the bucket, its kubelet silent; its node comes back on another"),
+    (
+        "host-lost",
+        "A host is cut off from all but the bucket, its kubelet silent; its node comes back on another",
+    ),
     ("scaled-up", "From three nodes to five"),
     ("scaled-down", "From five nodes to three"),
     ("rolled", "A changed pod template is rolled over all nodes"),
