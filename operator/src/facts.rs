@@ -369,6 +369,12 @@ impl<'a> Facts<'a> {
         self.log?.members.as_ref()?.quorum_healthy
     }
 
+    /// A majority is there, or may well be: the leader that others hear cannot be asked.
+    pub fn may_have_quorum(&self) -> bool {
+        let unasked = |l: &LogView| l.leader.is_some() && l.members.is_none();
+        self.quorum() == Some(true) || self.log.is_some_and(unasked)
+    }
+
     /// Whether stopping a node leaves a majority of voters that are alive and hold the log. The error says why not.
     pub fn safe_without(&self, node: &Node<'_>) -> Result<(), String> {
         let members = self.log.and_then(|l| l.members.as_ref());
@@ -383,7 +389,7 @@ impl<'a> Facts<'a> {
         if !voters.iter().any(|m| is_its(&m)) {
             return Ok(());
         }
-        // Its vote can go to another: a node that drains gives it away (see `sole_voter`).
+        // Nothing but its own return, or another taking the vote first, brings the log back: see `has_only_vote`.
         if voters.len() == 1 {
             return Ok(());
         }
@@ -395,13 +401,28 @@ impl<'a> Facts<'a> {
         Err(format!("without {} only {left} of {} voters would hold the metadata log", node.id, voters.len()))
     }
 
-    /// It has the only vote, and another member could take it.
-    pub fn sole_voter(&self, node: &Node<'_>) -> bool {
+    /// Whether a node may go with all that it holds. The error says why not.
+    pub fn safe_for_good(&self, node: &Node<'_>) -> Result<(), String> {
+        self.safe_without(node)?;
+        match self.has_only_vote(node) {
+            true => Err(format!("{} has the only vote in the metadata log", node.id)),
+            false => Ok(()),
+        }
+    }
+
+    /// Nobody else votes. Without its volume there would be no metadata log any more.
+    pub fn has_only_vote(&self, node: &Node<'_>) -> bool {
         let Some(members) = self.log.and_then(|l| l.members.as_ref()) else { return false };
         let mut voters = members.members.iter().filter(|m| m.voter);
         let only = voters.next().filter(|_| voters.next().is_none());
-        let its = only.is_some_and(|m| node.log.is_some_and(|l| l.raft_id == m.raft_id));
-        its && members.members.iter().any(|m| !m.voter && m.caught_up == Some(true))
+        only.is_some_and(|m| node.log.is_some_and(|l| l.raft_id == m.raft_id))
+    }
+
+    /// It has the only vote, and another member could take it: a node that drains gives it away.
+    pub fn sole_voter(&self, node: &Node<'_>) -> bool {
+        let members = self.log.and_then(|l| l.members.as_ref());
+        let able = |m: &MemberStatus| !m.voter && m.caught_up == Some(true);
+        self.has_only_vote(node) && members.is_some_and(|l| l.members.iter().any(able))
     }
 
     /// Every member is a node's present data directory: no change of membership is under way.

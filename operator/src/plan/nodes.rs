@@ -121,6 +121,9 @@ pub(crate) fn may_replace_data(facts: &Facts<'_>, node: &Node<'_>) -> Result<(),
             "its volume is gone, and a new one waits for a healthy majority of the metadata log".to_owned()
         );
     }
+    if facts.has_only_vote(node) {
+        return Err("its volume holds the only vote in the metadata log".to_owned());
+    }
     match facts.replacement_beside(node.ordinal) {
         Some(other) => {
             Err(format!("its volume is gone, and a new one waits until {} is back with its own", other.id))
