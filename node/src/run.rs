@@ -107,6 +107,8 @@ pub struct Doors {
     pub clock: Clock,
     /// The store, instead of the configured one.
     pub store: Option<Store>,
+    /// How long an operation on a stream waits for another, instead of up to 10 s.
+    pub patience: Option<Duration>,
 }
 
 /// How often this cluster was restored from its bucket: never yet.
@@ -148,7 +150,7 @@ pub async fn serve(config: ServeConfig) -> Result<(), RunError> {
         }
     };
     let clock = Clock::with_wall_offset_ms(config.clock_offset_ms);
-    serve_until(asked, config, Doors { clock, store: None }).await
+    serve_until(asked, config, Doors { clock, ..Doors::default() }).await
 }
 
 /// Serves until `asked`, which says what it was that asked.
@@ -196,7 +198,7 @@ pub async fn serve_until(
 impl Node {
     /// Starts a node; it serves when this returns.
     pub async fn start(config: ServeConfig, doors: Doors, tasks: Tasks) -> Result<Self, RunError> {
-        let Doors { clock, store } = doors;
+        let Doors { clock, store, patience } = doors;
         let readiness = Readiness::new(clock.clone());
         let tokens = config.admin_token_file.clone().map(Tokens::open).transpose();
         let tokens = tokens.map_err(|why| ConfigError::Together(format!("--admin-token-file: {why}")))?;
@@ -221,7 +223,9 @@ impl Node {
         let records = Records::open(&common, &member, &life, &admin_slot);
         let (reader, skips) = (records.reader.clone(), records.skips.clone());
         let knows = admin_local(&metadata, &life, &common.clock);
-        let streams = Streams::start(stream_parts(&common, member, life, records)).await?;
+        let mut parts = stream_parts(&common, member, life, records);
+        parts.limits.patience = patience.unwrap_or(parts.limits.patience);
+        let streams = Streams::start(parts).await?;
         watch_seal(&common.tasks, streams.clone(), &metadata, &session, dir.path());
 
         admin_slot.fill_with(admin_sources(&metadata, &streams, skips, knows));

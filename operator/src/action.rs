@@ -138,6 +138,27 @@ pub enum Action {
 }
 
 impl Action {
+    /// Its kind, as fault points are named after it.
+    pub fn step(&self) -> &'static str {
+        match self {
+            Self::Apply { .. } => "apply",
+            Self::Prune { .. } => "prune",
+            Self::CreateTokens => "create-tokens",
+            Self::CreateVolume { .. } => "create-volume",
+            Self::PatchVolume { .. } => "patch-volume",
+            Self::DeleteVolume { .. } => "delete-volume",
+            Self::CreatePod { .. } => "create-pod",
+            Self::AnnotatePod { .. } => "annotate-pod",
+            Self::SetSlots { .. } => "set-slots",
+            Self::Pin { .. } => "pin",
+            Self::CancelDrain { .. } => "cancel-drain",
+            Self::Drain { .. } => "drain",
+            Self::EndSession { .. } => "end-session",
+            Self::DeletePod { .. } => "delete-pod",
+            Self::RemoveNode { .. } => "remove-node",
+        }
+    }
+
     /// Whether it takes something away from a node that might be serving. One plan holds such actions for one node at
     /// most.
     pub fn is_disruptive(&self) -> bool {

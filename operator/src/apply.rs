@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::action::{Action, Note, Planned};
 use crate::admin::{Admin, Target};
 use crate::crd::{StreamCluster, StreamClusterStatus};
+use crate::fault::{self, Side};
 use crate::metrics::Metrics;
 use crate::names;
 use crate::observe::DEADLINE;
@@ -64,6 +65,15 @@ pub struct Applied {
     pub failures: Vec<Failure>,
 }
 
+impl Applied {
+    /// A test has ended the operator here.
+    fn dead(mut self) -> Self {
+        let (what, why) = ("a fault point".to_owned(), "the operator is dead".to_owned());
+        self.failures.push(Failure { what, why, passing: false });
+        self
+    }
+}
+
 impl Hands {
     /// Carries out the plan for a cluster. Commands go to `targets`, in order until one answers.
     pub async fn apply(&self, cluster: &StreamCluster, targets: &[Target], planned: Planned) -> Applied {
@@ -74,8 +84,14 @@ impl Hands {
             if action.is_disruptive() && serious {
                 continue;
             }
+            if fault::dies(Side::Before, action.step()) {
+                return applied.dead();
+            }
             match self.act(cluster, targets, action).await {
                 Ok(wrote) => {
+                    if fault::dies(Side::After, action.step()) {
+                        return applied.dead();
+                    }
                     applied.writes += u64::from(wrote);
                     self.metrics.acted(action);
                     if let Some(note) = plan::announce(action).filter(|_| wrote) {
@@ -97,8 +113,14 @@ impl Hands {
             applied.failures.iter().filter(|f| !f.passing).map(ToString::to_string).collect();
         let wanted = status.map(|s| status::with_failures(cluster, s, &serious));
         if let Some(wanted) = wanted.filter(|s| cluster.status.as_ref() != Some(s)) {
+            if fault::dies(Side::Before, "write-status") {
+                return applied.dead();
+            }
             match self.write_status(cluster, &wanted).await {
                 Ok(()) => {
+                    if fault::dies(Side::After, "write-status") {
+                        return applied.dead();
+                    }
                     applied.writes += 1;
                     for note in &notes {
                         applied.writes += self.publish(cluster, note).await;
@@ -116,7 +138,6 @@ impl Hands {
         targets: &[Target],
         action: &Action,
     ) -> Result<bool, Failure> {
-        crate::fault::point(action)?;
         match action {
             Action::Apply { .. }
             | Action::Prune { .. }
@@ -166,7 +187,8 @@ impl Hands {
             type_: if *warning { EventType::Warning } else { EventType::Normal },
             reason: (*reason).to_owned(),
             note: Some(text.chars().take(1000).collect()),
-            action: (*reason).to_owned(),
+            // The recorder takes events that agree in all but their text for one, and keeps the first text.
+            action: format!("{reason}-{}", names::digest(text.as_bytes())),
             secondary: None,
         };
         let about: ObjectReference = cluster.object_ref(&());

@@ -112,6 +112,8 @@ fn log(args: &Args) -> anyhow::Result<()> {
 }
 
 async fn run(args: Args) -> anyhow::Result<()> {
+    #[cfg(feature = "fault-points")]
+    crate::fault::check()?;
     // Built together with the node there are two to choose from, and rustls panics unless told.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         tracing::debug!("cryptography is chosen already");

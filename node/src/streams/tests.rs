@@ -27,10 +27,14 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Self {
-        Self::start_with(|_| {}).await
+        Self::start_with(None, |_| {}).await
     }
 
-    async fn start_with(change: impl FnOnce(&mut crate::config::ServeConfig)) -> Self {
+    /// `patience`: how long an operation waits for another.
+    async fn start_with(
+        patience: Option<Duration>,
+        change: impl FnOnce(&mut crate::config::ServeConfig),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config_in(dir.path());
         config.wal_backlog_bytes = 1 << 20;
@@ -41,7 +45,8 @@ impl Rig {
         change(&mut config);
         let bucket = FaultStore::new();
         let clock = Clock::default();
-        let doors = run::Doors { store: Some(Store::over(bucket.clone(), "")), clock: clock.clone() };
+        let store = Some(Store::over(bucket.clone(), ""));
+        let doors = run::Doors { store, clock: clock.clone(), patience };
         let tasks = Tasks::default();
         let node = run::Node::start(config, doors, tasks.clone()).await.unwrap();
         Self { node, bucket, clock, tasks, _dir: dir }
@@ -253,7 +258,7 @@ async fn a_sweep_does_not_go_round_and_round_over_streams_that_others_are_ending
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_may_be_fenced_tells_no_producer_what_its_next_number_is() {
     // Renewed long after the test has ended.
-    let rig = Rig::start_with(|config| config.lease = Duration::from_secs(400)).await;
+    let rig = Rig::start_with(None, |config| config.lease = Duration::from_secs(400)).await;
     rig.create("n", spec("text/plain", None)).await.unwrap();
     assert!(rig.produce("n", 0).await.is_ok());
     let gap = rig.produce("n", 5).await;

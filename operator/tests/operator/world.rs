@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use bytes::Bytes;
 use http::Response;
@@ -17,7 +17,7 @@ use weir_operator::admin::Admin;
 use weir_operator::apply::{Applied, Hands};
 use weir_operator::controller::{Context, PassError, pass};
 use weir_operator::crd::StreamCluster;
-use weir_operator::fault::LEFT;
+use weir_operator::fault::{WATCH, Watch};
 use weir_operator::metrics::Metrics;
 
 use crate::api::Api;
@@ -439,10 +439,29 @@ impl World {
         context: &Context,
         actions: Option<i64>,
     ) -> Result<(std::time::Duration, Applied), PassError> {
-        let cluster = self.cluster();
-        let now = self.now();
         let left = AtomicI64::new(actions.unwrap_or(i64::MAX));
-        LEFT.scope(left, pass(&cluster, context, now)).await
+        let alive = move |point: &str| {
+            let step = point.starts_with("before-") && point != "before-write-status";
+            left.fetch_sub(i64::from(step), Ordering::Relaxed) > 0
+        };
+        self.pass_watched(context, Arc::new(alive)).await
+    }
+
+    /// One pass of an operator that dies where the watch says so.
+    pub(crate) async fn pass_watched(
+        &self,
+        context: &Context,
+        watch: Watch,
+    ) -> Result<(std::time::Duration, Applied), PassError> {
+        let (cluster, now) = (self.cluster(), self.now());
+        let dead = AtomicBool::new(false);
+        let alive = move |point: &str| {
+            assert!(!dead.load(Ordering::Relaxed), "{point} was passed after the operator's death");
+            let alive = watch(point);
+            dead.store(!alive, Ordering::Relaxed);
+            alive
+        };
+        WATCH.scope(Arc::new(alive), pass(&cluster, context, now)).await
     }
 
     pub(crate) async fn pass(&self) -> Applied {
