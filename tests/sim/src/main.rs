@@ -29,7 +29,9 @@ fn main() -> ExitCode {
                 let name = args.next().unwrap_or_default();
                 scenario = Scenario::named(&name);
                 if scenario.is_none() {
-                    println!("no such scenario: {name:?}; there are stale-views, zombies and many:NODES:STREAMS");
+                    println!(
+                        "no such scenario: {name:?}; there are stale-views, zombies and many:NODES:STREAMS"
+                    );
                     return ExitCode::from(2);
                 }
             }
