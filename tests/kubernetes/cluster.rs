@@ -101,7 +101,18 @@ impl Cluster {
             own.pod_of(&mine, &seen);
         });
         let events = Watched::start(Api::namespaced(client, &namespace), |_| {});
-        Self { bed, namespace, name, watched, pods, events, history, log, generation: AtomicI64::new(0), owns_namespace }
+        Self {
+            bed,
+            namespace,
+            name,
+            watched,
+            pods,
+            events,
+            history,
+            log,
+            generation: AtomicI64::new(0),
+            owns_namespace,
+        }
     }
 
     /// The bucket's credentials, as a Secret of this namespace.
