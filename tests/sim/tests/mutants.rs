@@ -14,7 +14,7 @@ use weir_sim::farm::play;
 const SIM: &str = env!("CARGO_BIN_EXE_weir-sim");
 
 /// Runs that give a mistake chances.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Runs {
     /// Schedules by chance.
     Any,
