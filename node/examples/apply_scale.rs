@@ -1,9 +1,10 @@
 //! What the metadata state costs at scale: memory per stream, apply rate, snapshot size and time.
 //!
-//! `cargo run --release -p weir --example apply_scale -- [streams = 1000000] [extents per stream = 1]`
+//! `cargo run --release -p weir --example apply_scale -- [streams = 1000000] [extents per stream = 1] [nodes = 1]`
 //!
-//! Memory is the process's resident set, as the kernel counts it. Every stream is created, opened, committed to in as
-//! many segments as asked for, and released, by one session, in log entries of 500 commands (100 where each names a thousand streams).
+//! Memory is the process's resident set, as the kernel counts it. Every stream is created at the nodes in turns, opened,
+//! committed to in as many segments as asked for, and released by the node where it was placed, in log entries of 500
+//! commands (100 where each names a thousand streams).
 
 #![allow(clippy::print_stdout, reason = "it is a report")]
 
@@ -19,12 +20,17 @@ use weir::metadata::state::State;
 use weir_api::{ClusterUid, NodeEpoch, Nonce, Offset, RaftId, SessionId, Slots, StreamEpoch, StreamId};
 
 /// An entry of the log holds about 1 MiB at most.
-const SMALL: u64 = 500;
-const LARGE: u64 = 100;
+const SMALL: usize = 500;
+const LARGE: usize = 100;
 
 struct Scale {
     clock: Clock,
     state: State,
+    nodes: Vec<Node>,
+}
+
+/// A node's session, and the number of its last request.
+struct Node {
     session: SessionId,
     number: u64,
 }
@@ -33,7 +39,9 @@ fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let streams: u64 = args.next().map_or(Ok(1_000_000), |n| n.parse()).context("number of streams")?;
     let extents: u64 = args.next().map_or(Ok(1), |n| n.parse()).context("extents per stream")?;
-    let mut s = Scale::found()?;
+    let nodes: usize = args.next().map_or(Ok(1), |n| n.parse()).context("number of nodes")?;
+    let nodes = nodes.max(1);
+    let mut s = Scale::found(nodes)?;
     let empty = resident()?;
     let per_stream = |what: &str| -> Result<()> {
         let bytes = resident()?.saturating_sub(empty);
@@ -45,37 +53,47 @@ fn main() -> Result<()> {
         Ok(())
     };
 
-    s.phase("create", SMALL, streams, |i| Command::Create {
-        name: format!("tenant-{:04}/orders-{i:08}", i % 1000).into(),
-        config: StreamConfig { content_type: "application/json".into(), expiry: Expiry::Never },
-        closed: false,
-        unborn: false,
-    })?;
+    let creates = (0..streams).map(|i| {
+        let create = Command::Create {
+            name: format!("tenant-{:04}/orders-{i:08}", i % 1000).into(),
+            config: StreamConfig { content_type: "application/json".into(), expiry: Expiry::Never },
+            closed: false,
+            unborn: false,
+        };
+        (i as usize % nodes, create)
+    });
+    s.phase("create", SMALL, creates)?;
     per_stream("created")?;
-    s.phase("open", SMALL, streams, |i| Command::Open { stream: StreamId(i + 1) })?;
+    let placed = s.placed(streams)?;
+    let opens = turns(&placed, 1).map(|(node, ids)| (node, Command::Open { stream: ids[0] }));
+    s.phase("open", SMALL, opens)?;
     for round in 0..extents {
-        let commands = streams.div_ceil(1000);
-        s.phase("commit (1,000 ranges each)", LARGE, commands, |c| commit(round, c, commands, streams))?;
+        let commits = turns(&placed, 1000).map(|(node, ids)| (node, commit(round, ids)));
+        s.phase("commit (up to 1,000 ranges each)", LARGE, commits)?;
     }
     per_stream("committed")?;
-    let releases = streams.div_ceil(1000);
-    s.phase("release (1,000 streams each)", LARGE, releases, |c| {
-        let of = |id| (StreamId(id), StreamEpoch(1), Offset(extents * 100));
-        Command::Release { streams: ids(c, streams).map(of).collect() }
-    })?;
+    let releases = turns(&placed, 1000).map(|(node, ids)| {
+        let of = |id: &StreamId| (*id, StreamEpoch(1), Offset(extents * 100));
+        (node, Command::Release { streams: ids.iter().map(of).collect() })
+    });
+    s.phase("release (up to 1,000 streams each)", LARGE, releases)?;
     per_stream("released")?;
     s.snapshot(streams)
 }
 
-/// The stream ids of the c-th thousand.
-fn ids(c: u64, streams: u64) -> impl Iterator<Item = u64> {
-    c * 1000 + 1..=((c + 1) * 1000).min(streams)
+/// Each node's streams, up to so many at a time, the nodes taking turns.
+fn turns(placed: &[Vec<StreamId>], of: usize) -> impl Iterator<Item = (usize, &[StreamId])> {
+    let rounds = placed.iter().map(|ids| ids.len().div_ceil(of)).max().unwrap_or(0);
+    let round = move |round: usize| {
+        let nodes = placed.iter().enumerate();
+        nodes.filter_map(move |(node, ids)| Some((node, ids.chunks(of).nth(round)?)))
+    };
+    (0..rounds).flat_map(round)
 }
 
-fn commit(round: u64, c: u64, commands: u64, streams: u64) -> Command {
-    let number = round * commands + c;
-    let range = |id| SegmentRange {
-        stream: StreamId(id),
+fn commit(round: u64, ids: &[StreamId]) -> Command {
+    let range = |id: &StreamId| SegmentRange {
+        stream: *id,
         epoch: StreamEpoch(1),
         start: Offset(round * 100),
         end: Offset((round + 1) * 100),
@@ -83,50 +101,89 @@ fn commit(round: u64, c: u64, commands: u64, streams: u64) -> Command {
         born: false,
         dedupe: true,
     };
+    // The number is given when it is proposed.
     Command::CommitSegment {
         origin: CommitOrigin::Own,
-        segment: Some(NewSegment { number, bytes: 64 << 20 }),
-        ranges: ids(c, streams).map(range).collect(),
-        wal_covered: Some(number),
+        segment: Some(NewSegment { number: 0, bytes: 64 << 20 }),
+        ranges: ids.iter().map(range).collect(),
+        wal_covered: Some(0),
     }
 }
 
 impl Scale {
-    fn found() -> Result<Self> {
-        let session = SessionId { node: "demo-0".parse()?, epoch: NodeEpoch(1_700_000_000_000) };
-        let registration = Registration {
-            session: session.clone(),
-            nonce: Nonce(1),
-            incarnation: "pod".parse()?,
-            raft_id: RaftId(1),
-            boot_id: None,
-            http_url: "http://demo-0:4437".into(),
-            peer_address: "demo-0:4438".into(),
-            slots: Slots::ONE,
-            formats: (1, 1),
-        };
-        let founding =
-            [Command::Found { uid: ClusterUid(1), identity: None, size: 1 }, Command::Register(registration)];
-        let commands = founding.into_iter().map(|command| Envelope { request: None, command }).collect();
+    fn found(nodes: usize) -> Result<Self> {
+        let mut commands = vec![Command::Found { uid: ClusterUid(1), identity: None, size: nodes as u32 }];
+        let mut all = Vec::new();
+        for n in 0..nodes {
+            let session =
+                SessionId { node: format!("demo-{n}").parse()?, epoch: NodeEpoch(1_700_000_000_000) };
+            commands.push(Command::Register(Registration {
+                session: session.clone(),
+                nonce: Nonce(1 + n as u128),
+                incarnation: format!("pod-{n}").parse()?,
+                raft_id: RaftId(1 + n as u64),
+                boot_id: None,
+                http_url: format!("http://demo-{n}:4437"),
+                peer_address: format!("demo-{n}:4438"),
+                slots: Slots::ONE,
+                formats: (1, 1),
+            }));
+            all.push(Node { session, number: 0 });
+        }
+        let commands = commands.into_iter().map(|command| Envelope { request: None, command }).collect();
         let mut state = State::default();
-        apply(&mut state, &Batch { time_ms: 1_700_000_000_000, commands });
-        Ok(Self { clock: Clock::default(), state, session, number: 0 })
+        let outcomes = apply(&mut state, &Batch { time_ms: 1_700_000_000_000, commands });
+        if let Some(refused) = outcomes.iter().find(|o| o.is_err()) {
+            bail!("founding: {refused:?}");
+        }
+        Ok(Self { clock: Clock::default(), state, nodes: all })
     }
 
-    fn envelope(&mut self, command: Command) -> Envelope {
-        self.number += 1;
-        let lowest_unanswered = self.number.saturating_sub(10).max(1);
-        let request = RequestId { session: self.session.clone(), number: self.number, lowest_unanswered };
+    /// Where the streams are, by node.
+    fn placed(&self, streams: u64) -> Result<Vec<Vec<StreamId>>> {
+        let mut placed = vec![Vec::new(); self.nodes.len()];
+        for id in (1..=streams).map(StreamId) {
+            let stream = self.state.stream(id).context("it was created")?;
+            let owner = self.state.owner_of(stream).context("it was placed")?.session;
+            let at = self.nodes.iter().position(|n| n.session == owner).context("a node of the cluster")?;
+            placed[at].push(id);
+        }
+        if let (Some(least), Some(most)) =
+            (placed.iter().map(Vec::len).min(), placed.iter().map(Vec::len).max())
+        {
+            println!("nodes: {}, with {least} to {most} streams each", placed.len());
+        }
+        Ok(placed)
+    }
+
+    fn envelope(&mut self, node: usize, mut command: Command) -> Envelope {
+        let node = &mut self.nodes[node];
+        node.number += 1;
+        if let Command::CommitSegment { segment: Some(segment), wal_covered, .. } = &mut command {
+            segment.number = node.number;
+            *wal_covered = Some(node.number);
+        }
+        let lowest_unanswered = node.number.saturating_sub(10).max(1);
+        let request = RequestId { session: node.session.clone(), number: node.number, lowest_unanswered };
         Envelope { request: Some(request), command }
     }
 
-    /// Applies `count` commands as they come from the log, and says how fast.
-    fn phase(&mut self, what: &str, group: u64, count: u64, command: impl Fn(u64) -> Command) -> Result<()> {
+    /// Applies commands as they come from the log, and says how fast.
+    fn phase(
+        &mut self,
+        what: &str,
+        group: usize,
+        mut commands: impl Iterator<Item = (usize, Command)>,
+    ) -> Result<()> {
         let (mut applying, mut decoding) = (Duration::ZERO, Duration::ZERO);
-        let mut next = 0;
-        while next < count {
-            let until = count.min(next + group);
-            let commands = (next..until).map(|i| self.envelope(command(i))).collect();
+        let mut count = 0;
+        loop {
+            let some: Vec<_> = commands.by_ref().take(group).collect();
+            if some.is_empty() {
+                break;
+            }
+            count += some.len();
+            let commands = some.into_iter().map(|(node, command)| self.envelope(node, command)).collect();
             let bytes = encode_batch(&Batch { time_ms: 1_700_000_000_000, commands }, 1);
             let start = self.clock.monotonic();
             let batch = decode_batch(&bytes)?;
@@ -137,7 +194,6 @@ impl Scale {
             if let Some(refused) = outcomes.iter().find(|o| o.is_err()) {
                 bail!("{what}: {refused:?}");
             }
-            next = until;
         }
         let rate = count as f64 / applying.as_secs_f64();
         println!("{what}: {count} commands, {rate:.0} per second, {applying:.2?} (decoding {decoding:.2?})");

@@ -31,8 +31,8 @@ const BAR: f64 = 2.0;
 const START: Duration = Duration::from_secs(120);
 const STOP: Duration = Duration::from_secs(30);
 const WARMUP: Duration = Duration::from_millis(700);
-/// Streams in the state that the apply rate is measured on.
-const APPLIED: &str = "200000";
+/// Streams in the state that the apply rate is measured on, extents of each, and nodes.
+const APPLIED: [&str; 3] = ["200000", "1", "50"];
 
 #[derive(Deserialize)]
 struct Told {
@@ -251,13 +251,17 @@ impl Row {
 
 /// Runs the measurement of the state machine alone.
 async fn applied(apply: &Path) -> Result<String> {
-    let output = Command::new(apply).arg(APPLIED).kill_on_drop(true).output();
+    let output = Command::new(apply).args(APPLIED).kill_on_drop(true).output();
     let output = timeout(START, output).await.context("apply_scale does not end")??;
     if !output.status.success() {
         bail!("apply_scale: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     let said = String::from_utf8_lossy(&output.stdout);
-    let rates = said.lines().filter(|line| line.contains("per second"));
+    let told = ["per second", "nodes:", "bytes per stream"];
+    let rates = said.lines().filter(|line| told.iter().any(|word| line.contains(word)));
     let list = rates.map(|line| format!("- {line}\n")).collect::<String>();
-    Ok(format!("\nApplying the log, to a state of {APPLIED} streams, in memory and on one core:\n\n{list}"))
+    Ok(format!(
+        "\nApplying the log, to a state of {} streams on {} nodes, in memory and on one core:\n\n{list}",
+        APPLIED[0], APPLIED[2]
+    ))
 }
