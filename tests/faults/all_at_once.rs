@@ -4,8 +4,8 @@ use rustix::process::Signal;
 use weir_tests::node::PATIENCE;
 
 use crate::cluster::{Cluster, soaking};
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 async fn restart_all(nodes: usize, rounds: usize) {
     let mut cluster = Cluster::start(nodes).await.unwrap();

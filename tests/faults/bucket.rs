@@ -3,8 +3,8 @@
 use weir_tests::node::PATIENCE;
 
 use crate::cluster::{Cluster, soaking};
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_does_not_reach_the_bucket_says_so_and_goes_on_when_it_does() {

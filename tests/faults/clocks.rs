@@ -1,8 +1,8 @@
 //! One node's wall clock an hour off: nothing that is acknowledged depends on it.
 
 use crate::cluster::{Cluster, soaking};
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 const HOUR_MS: i64 = 3_600_000;
 

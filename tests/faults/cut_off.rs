@@ -4,8 +4,8 @@
 use weir_tests::node::PATIENCE;
 
 use crate::cluster::Cluster;
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 async fn cut_off(leading: bool) {
     let mut cluster = Cluster::start(3).await.unwrap();

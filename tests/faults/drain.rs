@@ -9,8 +9,8 @@ use weir_tests::node::PATIENCE;
 use weir_tests::wait;
 
 use crate::cluster::{Cluster, soaking};
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 

@@ -3,8 +3,8 @@
 use weir_tests::wait;
 
 use crate::cluster::{Cluster, soaking};
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 /// Kills and starts nodes anew, one after the other.
 async fn come_back(nodes: usize, rounds: usize) {

@@ -1,8 +1,8 @@
 //! The metadata log's leader is killed again and again: appends to streams open elsewhere never notice.
 
 use crate::cluster::{Cluster, soaking};
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_leader_again_and_again_appends_elsewhere_go_on() {

@@ -7,8 +7,8 @@ use weir_tests::node::PATIENCE;
 use weir_tests::wait;
 
 use crate::cluster::Cluster;
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 async fn raft_id(cluster: &mut Cluster, at: usize, node: usize) -> Result<u64> {
     let about = cluster.about(at, &Cluster::name(node)).await?;

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use weir_tests::node::{Node, PATIENCE, Setup};
 
 use crate::cluster::Cluster;
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 /// Another directory, hence another member of the log, under the id of node `i`. Reached directly.
 fn twin_of(cluster: &Cluster, i: usize, name: &str) -> Setup {

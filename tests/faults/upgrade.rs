@@ -5,8 +5,8 @@ use weir_tests::node::PATIENCE;
 use weir_tests::{wait, wal};
 
 use crate::cluster::Cluster;
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 /// Makes a process of this build one of the next.
 const NEXT: (&str, &str) = ("WEIR_PRETEND_FORMAT", "2");

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use weir_tests::node::PATIENCE;
-use weir_tests::writers::{Plan, owner_of};
 pub(crate) use weir_tests::writers::{Of, Writers};
+use weir_tests::writers::{Plan, owner_of};
 
 use crate::cluster::Cluster;
 

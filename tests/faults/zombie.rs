@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use weir_tests::node::PATIENCE;
 
 use crate::cluster::Cluster;
-use weir_tests::figures::Figures;
 use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 const BYTES: [(&str, &str); 1] = [("content-type", "application/octet-stream")];
 

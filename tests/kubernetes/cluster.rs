@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DeleteParams};
 use kube::ResourceExt;
+use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 use weir_operator::crd::{ClusterState, NodeState, StreamCluster};
 use weir_operator::names;
@@ -101,7 +101,18 @@ impl Cluster {
             own.pod_of(&mine, &seen);
         });
         let events = Watched::start(Api::namespaced(client, &namespace), |_| {});
-        Self { bed, namespace, name, watched, pods, events, history, log, generation: AtomicI64::new(0), owns_namespace }
+        Self {
+            bed,
+            namespace,
+            name,
+            watched,
+            pods,
+            events,
+            history,
+            log,
+            generation: AtomicI64::new(0),
+            owns_namespace,
+        }
     }
 
     /// The bucket's credentials, as a Secret of this namespace.
@@ -259,9 +270,8 @@ impl Cluster {
     /// Reasons and texts of all events so far.
     pub(crate) fn notes(&self) -> Vec<(String, String)> {
         let all = self.events.now();
-        let text = |e: &Arc<Event>| {
-            (e.reason.clone().unwrap_or_default(), e.note.clone().unwrap_or_default())
-        };
+        let text =
+            |e: &Arc<Event>| (e.reason.clone().unwrap_or_default(), e.note.clone().unwrap_or_default());
         all.values().map(text).collect()
     }
 

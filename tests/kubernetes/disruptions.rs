@@ -22,10 +22,21 @@ const SLACK: Duration = Duration::from_secs(5);
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    Pod { ordinal: u32, uid: String, ready: bool, terminating: bool },
-    PodGone { ordinal: u32, uid: String },
+    Pod {
+        ordinal: u32,
+        uid: String,
+        ready: bool,
+        terminating: bool,
+    },
+    PodGone {
+        ordinal: u32,
+        uid: String,
+    },
     /// Which nodes drain, and how many are wanted.
-    Status { draining: BTreeSet<u32>, wanted: u32 },
+    Status {
+        draining: BTreeSet<u32>,
+        wanted: u32,
+    },
 }
 
 /// All changes so far.

@@ -43,8 +43,23 @@ async fn old_pod_answers(bed: &Bed, host: &str, pod_ip: &str, stream: &str) -> R
     let url = format!("http://{pod_ip}:4437/v1/stream/{stream}");
     let tried = bed
         .run(&[
-            "in", host, "curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20", "-X", "POST",
-            "-H", "content-type: application/octet-stream", "--data-binary", "from a zombie", &url,
+            "in",
+            host,
+            "curl",
+            "-s",
+            "-o",
+            "/dev/null",
+            "-w",
+            "%{http_code}",
+            "--max-time",
+            "20",
+            "-X",
+            "POST",
+            "-H",
+            "content-type: application/octet-stream",
+            "--data-binary",
+            "from a zombie",
+            &url,
         ])
         .await;
     match tried {
@@ -77,7 +92,8 @@ async fn lost(cluster: &Cluster, writers: &Writers, before: &NodeState) -> Resul
     let now = cluster.until_replaced(before).await?;
     ensure!(now.pod_uid != before.pod_uid && now.raft_id != before.raft_id, "{before:?} became {now:?}");
     ensure!(now.host.as_ref() != Some(&host) && now.volume != before.volume, "{before:?} became {now:?}");
-    let said = format!("pod {} at epoch {}", before.pod_uid.clone().unwrap_or_default(), before.epoch.unwrap_or(0));
+    let said =
+        format!("pod {} at epoch {}", before.pod_uid.clone().unwrap_or_default(), before.epoch.unwrap_or(0));
     cluster.event("NodeReplaced", |text| text.contains(&said)).await?;
     measured.end(cluster, writers).await?;
     let (voters, learners) = cluster.members().await?;

@@ -9,7 +9,11 @@ use crate::cluster::Cluster;
 use crate::figures::Measured;
 
 /// Waits until a node's next incarnation serves, and holds status and events to what they should say of it.
-async fn next_incarnation(cluster: &Cluster, before: &weir_operator::crd::NodeState, new_pod: bool) -> Result<()> {
+async fn next_incarnation(
+    cluster: &Cluster,
+    before: &weir_operator::crd::NodeState,
+    new_pod: bool,
+) -> Result<()> {
     let now = cluster.until_replaced(before).await?;
     let pod = cluster.pod(before.ordinal)?;
     ensure!(now.pod_uid == pod.uid(), "the status names {:?}, the pod is {:?}", now.pod_uid, pod.uid());

@@ -24,7 +24,9 @@ fn leaders_too_early(history: &[StreamCluster]) -> Vec<String> {
     let mut early = Vec::new();
     for status in history.iter().filter_map(|c| c.status.as_ref()) {
         let node = status.operation.as_ref().filter(|o| o.kind == "Restart").map(|o| o.node.clone());
-        if node != last && let Some(node) = &node {
+        if node != last
+            && let Some(node) = &node
+        {
             let others_due = status.nodes.iter().any(|n| !n.updated && n.name != *node && n.ready);
             if status.leader.as_ref() == Some(node) && others_due {
                 early.push(node.clone());
@@ -48,7 +50,10 @@ async fn rolled(cluster: &Cluster, writers: &Writers) -> Result<()> {
         .await?;
     measured.end(cluster, writers).await?;
     let now = uids(cluster);
-    ensure!(before.keys().eq(now.keys()) && before.iter().all(|(name, uid)| now[name] != *uid), "{before:?} {now:?}");
+    ensure!(
+        before.keys().eq(now.keys()) && before.iter().all(|(name, uid)| now[name] != *uid),
+        "{before:?} {now:?}"
+    );
     let history = cluster.history.lock().unwrap().clone();
     let early = leaders_too_early(&history);
     ensure!(early.is_empty(), "{early:?} was restarted while it led, before others");

@@ -66,7 +66,8 @@ async fn down(cluster: &Cluster, writers: &Writers) -> Result<()> {
     cluster.until_ready().await?;
     members(cluster, 3).await?;
     measured.end(cluster, writers).await?;
-    let nodes: BTreeSet<u32> = cluster.now()?.status.unwrap_or_default().nodes.iter().map(|n| n.ordinal).collect();
+    let nodes: BTreeSet<u32> =
+        cluster.now()?.status.unwrap_or_default().nodes.iter().map(|n| n.ordinal).collect();
     ensure!(nodes == (0..3).collect(), "the status knows {nodes:?}");
     Ok(())
 }

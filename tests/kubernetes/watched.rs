@@ -88,7 +88,9 @@ where
             Ok(Event::InitDone) => {
                 let new = std::mem::take(&mut listed);
                 let old = tell.send_replace(new.clone());
-                old.iter().filter(|(name, _)| !new.contains_key(*name)).for_each(|(_, o)| look(Seen::Gone(o)));
+                old.iter()
+                    .filter(|(name, _)| !new.contains_key(*name))
+                    .for_each(|(_, o)| look(Seen::Gone(o)));
             }
             Ok(Event::Apply(object)) => {
                 look(Seen::There(&object));

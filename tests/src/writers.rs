@@ -42,7 +42,6 @@ pub struct Plan {
     pub patience: Duration,
 }
 
-
 /// One stream and what its writer has seen.
 struct Stream {
     name: Name,

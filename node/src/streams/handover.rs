@@ -142,8 +142,7 @@ async fn follow_transfers(inner: &Arc<Inner>) {
             let (this, batch) = (inner.clone(), under_way.begin(leaving));
             inner.tasks.spawn(async move {
                 let stopping = this.tasks.stopping().clone();
-                let _done: Option<()> =
-                    stopping.run_until_cancelled(this.transfer_out(&batch.ids)).await;
+                let _done: Option<()> = stopping.run_until_cancelled(this.transfer_out(&batch.ids)).await;
             });
         }
         tokio::select! {

@@ -57,7 +57,10 @@ const KUBERNETES: [(&str, &str); 11] = [
     ("pod-deleted-by-force", "… by force, without grace"),
     ("container-killed", "A container is killed (SIGKILL)"),
     ("process-frozen", "A process is frozen until others have its streams, and wakes"),
-    ("host-lost", "A host is cut off from all but the bucket, its kubelet silent; its node comes back on another"),
+    (
+        "host-lost",
+        "A host is cut off from all but the bucket, its kubelet silent; its node comes back on another",
+    ),
     ("scaled-up", "From three nodes to five"),
     ("scaled-down", "From five nodes to three"),
     ("rolled", "A changed pod template is rolled over all nodes"),
@@ -127,6 +130,8 @@ fn kubernetes_table(lines: &str) -> Result<String> {
     for ((place, nodes), lines) in rows {
         let sum = |field: &str| lines.iter().filter_map(|l| l[field].as_u64()).sum::<u64>();
         let most = |field: &str| lines.iter().filter_map(|l| l[field].as_f64()).fold(0.0, f64::max);
+        // None where the operator was killed, which counts only what its present process wrote.
+        let writes = lines.iter().filter_map(|l| l["operatorWrites"].as_u64()).max();
         out.push_str(&format!(
             "| {} | {nodes} | {} | {:.1} | {:.1} | {} | {} | {} | {} |\n",
             KUBERNETES[place].1,
@@ -136,7 +141,7 @@ fn kubernetes_table(lines: &str) -> Result<String> {
             sum("acknowledged"),
             sum("failed"),
             sum("failedAfterRetry"),
-            most("operatorWrites"),
+            writes.map(|w| w.to_string()).unwrap_or_default(),
         ));
     }
     out.push('\n');

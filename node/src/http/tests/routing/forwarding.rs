@@ -145,7 +145,11 @@ async fn fields_over(lanes: usize) {
         assert_eq!(seen.fields.get(gone), None, "{gone}");
     }
     let host = seen.fields.get("host").map(|h| h.to_str().unwrap());
-    assert_eq!(host.or(seen.uri.authority().map(|a| a.as_str())), Some("test.example:80"), "whom the client asked for");
+    assert_eq!(
+        host.or(seen.uri.authority().map(|a| a.as_str())),
+        Some("test.example:80"),
+        "whom the client asked for"
+    );
     assert_eq!(seen.fields["authorization"], "Bearer t");
     assert_eq!(seen.fields["via"], "1.1 weir");
     assert_eq!(seen.uri.path_and_query().unwrap(), "/v1/stream/s?a=b");
