@@ -115,6 +115,9 @@ pub struct Doors {
 const GENERATION: u64 = 0;
 /// A leader that stops looks for a successor for this long.
 const HAND_OVER: Duration = Duration::from_secs(4);
+/// How long a stop waits for the record to take the session's end. Where all nodes stop at once, the last ones have no
+/// majority any more, and would wait for it through all of the grace period.
+const SESSION_END: Duration = Duration::from_secs(10);
 
 struct Listeners {
     client: TcpListener,
@@ -292,9 +295,12 @@ impl Node {
             let drained = streams.drain().await;
             leaving.cancel();
             match drained {
-                Ok(()) => match session::end(&metadata).await {
-                    Ok(clean) => tracing::info!(clean, "session ended"),
-                    Err(e) => tracing::warn!(error = %e, "session not ended; the next start recovers it"),
+                Ok(()) => match tokio::time::timeout(SESSION_END, session::end(&metadata)).await {
+                    Ok(Ok(clean)) => tracing::info!(clean, "session ended"),
+                    Ok(Err(e)) => tracing::warn!(error = %e, "session not ended; the next start recovers it"),
+                    Err(_late) => {
+                        tracing::warn!("session not ended: no majority answers; the next start recovers it");
+                    }
                 },
                 Err(why) => tracing::warn!(why, "not drained; the next start recovers it"),
             }

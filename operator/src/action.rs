@@ -61,6 +61,8 @@ pub enum Action {
         name: String,
         /// Only this one.
         uid: String,
+        /// Only if it has not changed since.
+        version: Option<String>,
         /// For an event.
         why: String,
     },

@@ -282,7 +282,7 @@ impl<'a> Facts<'a> {
         }
         if pod.host.is_none() {
             let why = pod.unscheduled.as_deref().unwrap_or("no host was chosen yet");
-            return Health::Pending(cut(why));
+            return Health::Pending(unbound(node, why).unwrap_or_else(|| cut(why)));
         }
         if !pod.running {
             return Health::Starting("its container is being made".to_owned());
@@ -342,10 +342,15 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The first name that no volume of the node has, whosever it is.
+    /// The first after the node's volumes whose name is free: `data-a-1-1` may be one of node 1 of `a`, and is the first of
+    /// node 1 of `a-1`.
     pub fn next_volume_index(&self, ordinal: u32) -> u32 {
-        let taken = self.observed.volumes.iter().filter(|v| v.ordinal == ordinal).map(|v| v.index);
-        taken.max().map_or(0, |max| max + 1)
+        let own = self.observed.volumes.iter().filter(|v| v.ordinal == ordinal).map(|v| v.index);
+        let name = self.cluster.name_any();
+        let taken =
+            |index: &u32| self.observed.foreign_claims.contains(&names::volume(&name, ordinal, *index));
+        let first = own.max().map_or(0, |max| max + 1);
+        (first..).find(|index| !taken(index)).unwrap_or(first)
     }
 
     /// Nodes that the spec wants.
@@ -364,6 +369,12 @@ impl<'a> Facts<'a> {
         self.log?.members.as_ref()?.quorum_healthy
     }
 
+    /// A majority is there, or may well be: the leader that others hear cannot be asked.
+    pub fn may_have_quorum(&self) -> bool {
+        let unasked = |l: &LogView| l.leader.is_some() && l.members.is_none();
+        self.quorum() == Some(true) || self.log.is_some_and(unasked)
+    }
+
     /// Whether stopping a node leaves a majority of voters that are alive and hold the log. The error says why not.
     pub fn safe_without(&self, node: &Node<'_>) -> Result<(), String> {
         let members = self.log.and_then(|l| l.members.as_ref());
@@ -378,7 +389,7 @@ impl<'a> Facts<'a> {
         if !voters.iter().any(|m| is_its(&m)) {
             return Ok(());
         }
-        // Its vote can go to another: a node that drains gives it away (see `sole_voter`).
+        // Nothing but its own return, or another taking the vote first, brings the log back: see `has_only_vote`.
         if voters.len() == 1 {
             return Ok(());
         }
@@ -390,13 +401,28 @@ impl<'a> Facts<'a> {
         Err(format!("without {} only {left} of {} voters would hold the metadata log", node.id, voters.len()))
     }
 
-    /// It has the only vote, and another member could take it.
-    pub fn sole_voter(&self, node: &Node<'_>) -> bool {
+    /// Whether a node may go with all that it holds. The error says why not.
+    pub fn safe_for_good(&self, node: &Node<'_>) -> Result<(), String> {
+        self.safe_without(node)?;
+        match self.has_only_vote(node) {
+            true => Err(format!("{} has the only vote in the metadata log", node.id)),
+            false => Ok(()),
+        }
+    }
+
+    /// Nobody else votes. Without its volume there would be no metadata log any more.
+    pub fn has_only_vote(&self, node: &Node<'_>) -> bool {
         let Some(members) = self.log.and_then(|l| l.members.as_ref()) else { return false };
         let mut voters = members.members.iter().filter(|m| m.voter);
         let only = voters.next().filter(|_| voters.next().is_none());
-        let its = only.is_some_and(|m| node.log.is_some_and(|l| l.raft_id == m.raft_id));
-        its && members.members.iter().any(|m| !m.voter && m.caught_up == Some(true))
+        only.is_some_and(|m| node.log.is_some_and(|l| l.raft_id == m.raft_id))
+    }
+
+    /// It has the only vote, and another member could take it: a node that drains gives it away.
+    pub fn sole_voter(&self, node: &Node<'_>) -> bool {
+        let members = self.log.and_then(|l| l.members.as_ref());
+        let able = |m: &MemberStatus| !m.voter && m.caught_up == Some(true);
+        self.has_only_vote(node) && members.is_some_and(|l| l.members.iter().any(able))
     }
 
     /// Every member is a node's present data directory: no change of membership is under way.
@@ -476,6 +502,20 @@ fn fits_nowhere(message: &str) -> bool {
     let Some((count, why)) = rest.split_once(" node(s) ") else { return false };
     let said = ["had volume node affinity conflict", "didn't match PersistentVolume's node affinity"];
     total == count && said.iter().any(|s| why.starts_with(s))
+}
+
+/// That its claim has no volume, with what the scheduler leaves out: which claim it is, and what that asks for.
+fn unbound(node: &Node<'_>, why: &str) -> Option<String> {
+    let said = why.to_ascii_lowercase();
+    let v = node.volume.filter(|v| v.empty_at.is_some())?;
+    let of_class = match &v.class {
+        Some(class) => format!("storage class {class}"),
+        None => "no storage class, and the cluster has no default".to_owned(),
+    };
+    ["persistentvolumeclaim", "persistent volume", "storageclass"]
+        .iter()
+        .any(|word| said.contains(word))
+        .then(|| format!("its volume claim {} ({of_class}) is not bound: {}", v.name, cut(why)))
 }
 
 fn is_good_voter(m: &MemberStatus) -> bool {

@@ -445,7 +445,7 @@ impl Drop for Cluster {
 
 impl Cluster {
     /// For whoever has to find out why a test failed.
-    fn report(&self) {
+    pub(crate) fn report(&self) {
         let n = self.namespace.as_str();
         for args in [
             &["-n", n, "get", "strc,pods,pvc", "-o", "wide"] as &[&str],

@@ -83,6 +83,7 @@ pub(super) fn volume(cluster: &StreamCluster, claim: &PersistentVolumeClaim) -> 
     let index = names::volume_index(&cluster.name_any(), ordinal, &name)?;
     let spec = claim.spec.clone().unwrap_or_default();
     let status = claim.status.clone().unwrap_or_default();
+    let bound = spec.volume_name.is_some() || status.phase.as_deref() != Some("Pending");
     let size = spec.resources.and_then(|r| r.requests).and_then(|r| quantity(&r.get("storage")?.0));
     let failed = |c: &&k8s_openapi::api::core::v1::PersistentVolumeClaimCondition| {
         c.status == "True" && c.type_.ends_with("ResizeError")
@@ -98,7 +99,10 @@ pub(super) fn volume(cluster: &StreamCluster, claim: &PersistentVolumeClaim) -> 
         abandoned: claim.annotations().contains_key(names::ABANDONED),
         resource_uid: claim.annotations().get(names::RESOURCE_UID).cloned().unwrap_or_default(),
         owned: !claim.owner_references().is_empty(),
+        class: spec.storage_class_name,
         requested: size.unwrap_or(0),
+        asked: claim.annotations().get(names::APPLIED).cloned(),
+        empty_at: claim.resource_version().filter(|_| !bound),
         resize_error,
         name,
     })

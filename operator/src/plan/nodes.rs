@@ -121,6 +121,9 @@ pub(crate) fn may_replace_data(facts: &Facts<'_>, node: &Node<'_>) -> Result<(),
             "its volume is gone, and a new one waits for a healthy majority of the metadata log".to_owned()
         );
     }
+    if facts.has_only_vote(node) {
+        return Err("its volume holds the only vote in the metadata log".to_owned());
+    }
     match facts.replacement_beside(node.ordinal) {
         Some(other) => {
             Err(format!("its volume is gone, and a new one waits until {} is back with its own", other.id))
@@ -140,6 +143,14 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
     if v.resource_uid != uid {
         return patch(volume::adopt(facts.cluster), "taken over from a deleted StreamCluster");
     }
+    if is_of_no_use(facts, node, v) {
+        return Some(Action::DeleteVolume {
+            name: v.name.clone(),
+            uid: v.uid.clone(),
+            version: v.empty_at.clone(),
+            why: "metadata.volume has changed, and it was never bound".to_owned(),
+        });
+    }
     let owned = facts.cluster.spec.deletion_policy.when_deleted == Policy::Delete;
     if v.owned != owned {
         return patch(volume::ownership(facts.cluster, owned), "deletionPolicy.whenDeleted changed");
@@ -150,6 +161,12 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
         return patch(volume::grow(size), "metadata.volume.size grew");
     }
     None
+}
+
+/// A claim that was never bound, and asks for what is not wanted any more: perhaps for a class that there is not.
+fn is_of_no_use(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> bool {
+    let never_used = v.empty_at.is_some() && node.pod.is_none_or(|p| p.host.is_none());
+    never_used && node.wanted && v.asked.as_ref().is_some_and(|had| *had != volume::asked(facts.cluster))
 }
 
 /// Volumes that the policy gives up: replaced ones once the node is back, and those of removed nodes.
@@ -173,6 +190,7 @@ fn leftovers(facts: &Facts<'_>) -> Vec<Action> {
     let delete = |v: &VolumeView| Action::DeleteVolume {
         name: v.name.clone(),
         uid: v.uid.clone(),
+        version: None,
         why: "deletionPolicy.whenScaled is Delete, and its node is removed or has another".to_owned(),
     };
     facts.observed.volumes.iter().filter(spare).map(delete).collect()
@@ -191,6 +209,7 @@ pub(super) fn pods(facts: &Facts<'_>) -> Vec<Action> {
 
 fn create_pod(facts: &Facts<'_>, node: &Node<'_>) -> Option<Action> {
     let claim = match node.volume {
+        Some(v) if is_of_no_use(facts, node, v) => return None,
         Some(v) => v.name.clone(),
         None => {
             may_replace_data(facts, node).ok()?;

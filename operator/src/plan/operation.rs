@@ -5,6 +5,8 @@
 //! comes next follows from what is observed. An operation that must wait for something that another one could bring about
 //! does not claim the cluster (most operators that are stuck have two such machines waiting for each other).
 
+use weir_api::NodeEpoch;
+
 use crate::action::Action;
 use crate::crd::UpdateStrategy;
 use crate::facts::{Facts, Health, Node};
@@ -55,6 +57,12 @@ impl Operation {
         Self { kind, ordinal: node.ordinal, step: step.into(), actions: Vec::new(), drains, claims: true }
     }
 
+    /// Waits for another node that is disturbed: one that serves is let go in this pass, any other may need an operation
+    /// of its own first.
+    fn beside(kind: OperationKind, node: &Node<'_>, other: &Node<'_>, step: impl Into<String>) -> Self {
+        Self { claims: other.is_serving(), ..Self::wait(kind, node, step) }
+    }
+
     /// Waits for something that another operation may bring about.
     fn hold(kind: OperationKind, node: &Node<'_>, step: impl Into<String>) -> Self {
         Self { claims: false, drains: kind == OperationKind::Remove, ..Self::wait(kind, node, step) }
@@ -98,18 +106,23 @@ fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
     // One that was begun goes on.
     let node = all().find(|n| n.volume.is_some_and(|v| v.abandoned)).or_else(|| all().next())?;
     let why = node.trouble();
-    if let Err(wait) = facts.safe_without(node) {
+    if let Err(wait) = facts.safe_for_good(node) {
         return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
     }
     if let Some(other) = facts.replacement_beside(node.ordinal) {
         let step = format!("{why}; waiting until {} is back with its new volume", other.id);
-        return Some(Operation::wait(kind, node, step));
+        return Some(Operation::hold(kind, node, step));
     }
     if let Some(log) = node.log.filter(|l| l.alive && node.is_registered()) {
         if let Some(other) =
             facts.draining_beside(node.ordinal).or_else(|| facts.in_transit_beside(node.ordinal))
         {
-            return Some(Operation::wait(kind, node, format!("{why}; {} is being disturbed", other.id)));
+            return Some(Operation::beside(
+                kind,
+                node,
+                other,
+                format!("{why}; {} is being disturbed", other.id),
+            ));
         }
         let action = Action::EndSession { node: node.id.clone(), epoch: log.epoch, why: why.clone() };
         return Some(Operation::act(kind, node, format!("{why}; ending its session"), action));
@@ -147,7 +160,7 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
         }
         (Some(_), Some(log)) if log.alive => remove_live(facts, node),
         (Some(_), _) => {
-            if let Err(wait) = facts.safe_without(node) {
+            if let Err(wait) = facts.safe_for_good(node) {
                 return Some(Operation::hold(kind, node, wait));
             }
             let action = delete_pod(node, false, "not wanted any more, and not serving".to_owned())?;
@@ -156,7 +169,7 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
         (None, Some(_)) if facts.quorum() != Some(true) => {
             Some(Operation::hold(kind, node, "the metadata log has no healthy majority"))
         }
-        (None, Some(log)) if log.alive => Some(Operation::wait(kind, node, "its session is ending")),
+        (None, Some(log)) if log.alive => end_session(facts, node, log.epoch),
         (None, Some(_)) => match node.drain.map_or(0, |d| d.remaining_streams) {
             0 => {
                 let why = "drained and stopped".to_owned();
@@ -169,6 +182,21 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
     }
 }
 
+/// A process without a pod, that may run for ever on a host that nobody hears of.
+fn end_session(facts: &Facts<'_>, node: &Node<'_>, epoch: NodeEpoch) -> Option<Operation> {
+    let kind = OperationKind::Remove;
+    if let Err(wait) = facts.safe_for_good(node) {
+        return Some(Operation::hold(kind, node, wait));
+    }
+    if let Some(other) = facts.draining_beside(node.ordinal).or_else(|| facts.in_transit_beside(node.ordinal))
+    {
+        return Some(Operation::beside(kind, node, other, format!("{} is being disturbed", other.id)));
+    }
+    let why = "it is not wanted any more, and its pod is gone".to_owned();
+    let action = Action::EndSession { node: node.id.clone(), epoch, why };
+    Some(Operation::act(kind, node, "ending its session", action))
+}
+
 fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
     let kind = OperationKind::Remove;
     let log = node.log?;
@@ -179,7 +207,7 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
         if let Some(other) = facts.draining_beside(node.ordinal) {
             return Some(Operation {
                 drains: false,
-                ..Operation::wait(kind, node, format!("{}: it drains", other.id))
+                ..Operation::beside(kind, node, other, format!("{}: it drains", other.id))
             });
         }
         if let Some(other) = facts.in_transit_beside(node.ordinal) {
@@ -194,14 +222,21 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
             if let Some(other) = facts.in_transit_beside(node.ordinal) {
                 return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
             }
-            if facts.sole_voter(node) {
-                return Some(Operation::wait(kind, node, "its vote, the only one, is given to another"));
+            if facts.has_only_vote(node) {
+                let step = "its vote, the only one, is given to another";
+                // Others may have to be healed before one can take it.
+                return Some(Operation {
+                    claims: facts.sole_voter(node),
+                    ..Operation::wait(kind, node, step)
+                });
             }
             let why = "drained, and not wanted any more".to_owned();
             Some(Operation::act(kind, node, "stopping its pod", delete_pod(node, false, why)?))
         }
         Some(drain) if log.draining && drain.state != weir_api::admin::DrainState::GaveUp => {
-            Some(Operation::wait(kind, node, format!("{} streams to give away", drain.remaining_streams)))
+            let step = format!("{} streams to give away", drain.remaining_streams);
+            let claims = facts.nodes.values().any(takes_streams);
+            Some(Operation { claims, ..Operation::wait(kind, node, step) })
         }
         Some(_) | None => {
             let action = Action::Drain { node: node.id.clone(), why: "it is to be removed".to_owned() };
@@ -217,6 +252,8 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let outage = facts.wanted().all(|n| n.health != Health::Ready);
     // An election, or a hiccup of the store, takes a moment too; only what lasts may call for another template.
     let lasts = |n: &Node<'_>| n.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
+    // One that has just come up may be the vote that was missing.
+    let all_last = facts.nodes.values().filter(|n| n.pod.is_some_and(|p| p.running)).all(&lasts);
     let replaceable = |n: &&Node<'_>| match &n.health {
         Health::Broken(_) => {
             n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some())
@@ -230,7 +267,9 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     };
     // What does not run at all comes first: the others may be waiting for its vote.
     let runs = |n: &&Node<'_>| n.pod.is_some_and(|p| p.running);
-    let node = facts.wanted().rev().filter(replaceable).min_by_key(runs)?;
+    // Who is to leave, and whose vote is missing, must come up first.
+    let of_use = |n: &&Node<'_>| n.wanted || (!runs(n) && facts.is_needed_for_quorum(n));
+    let node = facts.nodes.values().rev().filter(of_use).filter(replaceable).min_by_key(runs)?;
     let why = node.trouble();
     let dead = !node.pod.is_some_and(|p| p.running);
     // What does not run holds no vote that could be lost by stopping it.
@@ -240,7 +279,7 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             return Some(Operation::hold(kind, node, format!("{why}; {}: it drains", other.id)));
         }
         if let Err(wait) = facts.safe_without(node)
-            && !(outage && lasts(node) && facts.quorum() != Some(true))
+            && !(outage && all_last && !facts.may_have_quorum())
         {
             return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
         }
@@ -314,6 +353,7 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
         false => "its template has changed",
     };
     if node.has_spoiled_volume()
+        && !facts.sole_voter(node)
         && let Err(wait) = super::nodes::may_replace_data(facts, node)
     {
         return Some(Operation::hold(kind, node, wait));
@@ -331,6 +371,9 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
     let now: u64 = facts.observed.now_ms.try_into().unwrap_or(0);
     let late = now.saturating_sub(since) >= u64::from(facts.cluster.spec.update.drain_timeout_seconds) * 1000;
     match drain.remaining_streams {
+        _ if facts.has_only_vote(node) && node.has_spoiled_volume() => {
+            Some(Operation::wait(kind, node, "its vote, the only one, is given to another"))
+        }
         0 if facts.sole_voter(node) && !late => {
             Some(Operation::wait(kind, node, "its vote, the only one, is given to another"))
         }

@@ -336,9 +336,11 @@ fn merge(object: &mut Value, patch: &Value) {
 
 fn delete(store: &mut Store, key: &Key, options: &Value) -> (u16, Value) {
     let Some(had) = store.objects.get(key).cloned() else { return not_found(key) };
-    let uid = &options["preconditions"]["uid"];
-    if !uid.is_null() && *uid != had["metadata"]["uid"] {
-        return conflict(key, "the UID in the precondition does not match");
+    for field in ["uid", "resourceVersion"] {
+        let wanted = &options["preconditions"][field];
+        if !wanted.is_null() && *wanted != had["metadata"][field] {
+            return conflict(key, &format!("the {field} in the precondition does not match"));
+        }
     }
     wrote(store, "delete", key);
     let force = options["gracePeriodSeconds"] == 0;

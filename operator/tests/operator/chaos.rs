@@ -9,7 +9,7 @@ use crate::fixtures::minimal;
 use crate::world::{STEP_MS, World};
 
 #[derive(Debug, Clone)]
-enum Event {
+pub(crate) enum Event {
     Steps(usize),
     Kill(u32),
     LosePod(u32),
@@ -60,6 +60,16 @@ fn can_spare(world: &World, ordinal: u32) -> bool {
     let nodes = world.nodes.lock();
     let node = format!("demo-{ordinal}");
     let Some(process) = nodes.processes.values().find(|p| p.node == node) else { return false };
+    // A process on a lost host goes on without its volume, for a while.
+    let claims = world.api.store.lock().all("persistentvolumeclaims");
+    let keeps = |id: &&u64| {
+        let dir = nodes.members[*id].dir.as_str();
+        dir != process.dir && claims.iter().any(|(_, c)| c["metadata"]["uid"] == dir)
+    };
+    let voters = nodes.voters();
+    if voters.iter().filter(keeps).count() * 2 <= voters.len() {
+        return false;
+    }
     let settled = nodes.members.len() == nodes.records.len() && nodes.voters().len() >= 3;
     let up = nodes.records.keys().all(|n| nodes.serves(n));
     settled && up && nodes.has_quorum() && nodes.quorum_without(&process.pod_uid)
@@ -132,7 +142,7 @@ async fn happen(world: &mut World, event: &Event) {
     world.check();
 }
 
-async fn story(events: Vec<Event>) {
+pub(crate) async fn story(events: Vec<Event>) {
     let mut world = World::new(&minimal(), 4);
     world.until("ready", World::is_ready).await;
     world.give_streams(50);
@@ -160,18 +170,17 @@ async fn story(events: Vec<Event>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, max_shrink_time: 120_000, ..ProptestConfig::default() })]
 
     #[test]
-    #[ignore = "finds a drain beside a node that is disturbed (I10): open"]
     fn whatever_happens_nothing_forbidden_is_done_and_peace_brings_rest(events in proptest::collection::vec(event(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(story(events));
     }
 }
 
-/// `CHAOS_CASES` stories; a dozen in the gate.
+/// `CHAOS_CASES` stories; in the gate as many as take half a minute.
 #[allow(clippy::disallowed_methods, reason = "a test's switch")]
 fn cases() -> u32 {
-    std::env::var("CHAOS_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
+    std::env::var("CHAOS_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(64)
 }

@@ -14,6 +14,8 @@ mod control;
 mod crd_rules;
 mod fixtures;
 mod flows;
+mod found;
 mod golden;
 mod nodes;
+mod refused;
 mod world;

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 /// A session without a process ends after this.
 const NODE_TIMEOUT_MS: i64 = 10_000;
+/// A voter that was silent for so long gives its vote to another.
+const VOTER_TIMEOUT_MS: i64 = 600_000;
 /// Streams that a drain gives away in a tick.
 const BATCH: u64 = 15;
 
@@ -51,7 +53,8 @@ pub(crate) struct Record {
 pub(crate) struct Member {
     pub(crate) voter: bool,
     caught_up: bool,
-    dir: String,
+    unheard_since: Option<i64>,
+    pub(crate) dir: String,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +69,8 @@ pub(crate) struct Nodes {
     pub(crate) records: BTreeMap<String, Record>,
     pub(crate) members: BTreeMap<u64, Member>,
     removed: BTreeSet<String>,
+    /// Raft ids under which a node has registered.
+    registered: BTreeSet<u64>,
     epochs: BTreeMap<String, u64>,
     pub(crate) dirs: BTreeMap<String, Dir>,
     /// By pod UID.
@@ -181,7 +186,10 @@ impl Nodes {
                 self.foundings += 1;
                 self.uid = Some(format!("{:032x}", 0xc1u64 + u64::from(self.foundings)));
                 self.next_raft = 2;
-                self.members.insert(1, Member { voter: true, caught_up: true, dir: process.dir.clone() });
+                self.members.insert(
+                    1,
+                    Member { voter: true, caught_up: true, unheard_since: None, dir: process.dir.clone() },
+                );
                 1
             }
             None => return None,
@@ -190,7 +198,8 @@ impl Nodes {
             Some(_) => {
                 let id = self.next_raft;
                 self.next_raft += 1;
-                self.members.insert(id, Member { voter: false, caught_up: false, dir: process.dir.clone() });
+                let dir = process.dir.clone();
+                self.members.insert(id, Member { voter: false, caught_up: false, unheard_since: None, dir });
                 id
             }
         };
@@ -228,6 +237,7 @@ impl Nodes {
             silent_since: None,
         };
         self.records.insert(process.node.clone(), record);
+        self.registered.insert(raft_id);
         self.processes.get_mut(uid).unwrap().epoch = Some(epoch);
     }
 
@@ -240,58 +250,49 @@ impl Nodes {
             match (serves, record.silent_since) {
                 (true, _) => record.silent_since = None,
                 (false, None) => record.silent_since = Some(now),
-                (false, Some(since)) if now - since >= NODE_TIMEOUT_MS => record.alive = false,
+                (false, Some(since)) if now - since >= NODE_TIMEOUT_MS => {
+                    record.alive = false;
+                    let incarnation = record.incarnation.clone();
+                    // It ends when it learns of it, and starts anew.
+                    if let Some(process) = self.processes.get_mut(&incarnation) {
+                        process.superseded = true;
+                    }
+                }
                 (false, Some(_)) => {}
             }
         }
     }
 
-    /// Learners catch up; one change of voters a tick; what is no node's directory any more leaves.
+    /// As `metadata::raft::membership` of the node has it: learners catch up, and there is one change a tick.
     fn tend_members(&mut self) {
-        let used: BTreeSet<u64> = self.records.values().map(|r| r.raft_id).collect();
-        let up: Vec<u64> = self.members.keys().copied().filter(|id| self.is_up(*id)).collect();
-        for id in &up {
-            self.members.get_mut(id).unwrap().caught_up = true;
+        let (now_ms, up): (i64, Vec<u64>) =
+            (self.now_ms, self.members.keys().copied().filter(|id| self.is_up(*id)).collect());
+        for (id, member) in &mut self.members {
+            let heard = up.contains(id);
+            member.caught_up |= heard;
+            member.unheard_since = if heard { None } else { member.unheard_since.or(Some(now_ms)) };
         }
-        let joining =
-            |id: &u64, m: &Member| self.processes.values().any(|p| p.dir == m.dir) && !used.contains(id);
-        let gone: Vec<u64> = self
-            .members
-            .iter()
-            .filter(|(id, m)| !used.contains(id) && !joining(id, m))
-            .map(|(id, _)| *id)
-            .collect();
-        let target = largest_odd(self.voters_wanted.min(self.records.len()));
-        let voters = self.voters();
-        let spare = |s: &Self| {
-            let fit =
-                |(id, m): &(&u64, &Member)| !m.voter && m.caught_up && used.contains(id) && s.is_up(**id);
-            s.members.iter().find(fit).map(|(id, _)| *id)
-        };
-        if let Some(id) = gone.first() {
-            let was = self.members[id].voter;
-            if was && let Some(other) = spare(self) {
-                self.members.get_mut(&other).unwrap().voter = true;
+        let now: BTreeSet<u64> = self.voters().into_iter().collect();
+        match self.next_voters(&now) {
+            Some(next)
+                if next != now && next.iter().filter(|id| self.is_up(**id)).count() * 2 > next.len() =>
+            {
+                for (id, member) in &mut self.members {
+                    member.voter = next.contains(id);
+                }
+                if !self.leader.is_some_and(|id| next.contains(&id)) {
+                    self.leader = next.into_iter().find(|id| self.is_up(*id));
+                }
             }
-            self.members.remove(id);
-        } else if voters.len() < target
-            && let Some(id) = spare(self)
-        {
-            self.members.get_mut(&id).unwrap().voter = true;
-        } else if let [sole] = voters.as_slice()
-            && self.records.values().any(|r| r.raft_id == *sole && r.draining.is_some())
-            && let Some(id) = spare(self).filter(|id| {
-                self.records.values().any(|r| r.raft_id == *id && r.draining.is_none() && r.alive)
-            })
-        {
-            // The only vote does not go down with its node.
-            self.members.get_mut(&id).unwrap().voter = true;
-            self.members.get_mut(sole).unwrap().voter = false;
-            self.leader = Some(id);
-        } else if voters.len() > target.max(1)
-            && let Some(id) = voters.iter().rev().find(|id| Some(**id) != self.leader)
-        {
-            self.members.get_mut(id).unwrap().voter = false;
+            _ => {
+                let leaves = |id: &u64, m: &Member| {
+                    let silent = m.unheard_since.is_some_and(|since| now_ms - since >= VOTER_TIMEOUT_MS);
+                    !m.voter && (self.is_gone(*id) || (!self.is_used(*id) && silent))
+                };
+                let leaving: Vec<u64> =
+                    self.members.iter().filter(|(id, m)| leaves(id, m)).map(|(id, _)| *id).collect();
+                self.members.retain(|id, _| !leaving.contains(id));
+            }
         }
         let mut seen = BTreeSet::new();
         for (id, member) in &self.members {
@@ -302,6 +303,51 @@ impl Nodes {
             {
                 self.violations.push(format!("{name} votes twice"));
             }
+        }
+    }
+
+    fn is_used(&self, id: u64) -> bool {
+        self.records.values().any(|r| r.raft_id == id)
+    }
+
+    /// Its node has registered under another one since, or was removed.
+    fn is_gone(&self, id: u64) -> bool {
+        self.registered.contains(&id) && !self.is_used(id)
+    }
+
+    fn next_voters(&self, now: &BTreeSet<u64>) -> Option<BTreeSet<u64>> {
+        let target = largest_odd(self.voters_wanted.min(self.records.len())).max(1);
+        let drains = |id: &u64| self.records.values().any(|r| r.raft_id == *id && r.draining.is_some());
+        let silence = |id: &u64| self.members[id].unheard_since.map_or(0, |since| self.now_ms - since);
+        let reluctance = |id: &u64| (self.is_gone(*id), silence(id), *id);
+        let candidates: Vec<u64> = self
+            .members
+            .iter()
+            .filter(|(id, m)| !m.voter && m.caught_up && self.is_used(**id) && self.is_up(**id))
+            .map(|(id, _)| *id)
+            .collect();
+        let replace = |new: u64| {
+            let lost = |id: &&u64| self.is_gone(**id) || silence(id) >= VOTER_TIMEOUT_MS;
+            let others = now.iter().filter(|id| Some(**id) != self.leader);
+            let lost = others.filter(lost).max_by_key(|id| reluctance(id))?;
+            Some(now.iter().copied().filter(|id| id != lost).chain([new]).collect())
+        };
+        if now.len() < target {
+            let missing = target - now.len();
+            match candidates.len() >= missing {
+                true => Some(now.iter().copied().chain(candidates.into_iter().take(missing)).collect()),
+                false => replace(*candidates.first()?),
+            }
+        } else if now.len() > target {
+            let mut leaving: Vec<u64> = now.iter().copied().filter(|id| Some(*id) != self.leader).collect();
+            leaving.sort_by_key(|id| std::cmp::Reverse(reluctance(id)));
+            leaving.truncate(now.len() - target);
+            Some(now.iter().copied().filter(|id| !leaving.contains(id)).collect())
+        } else if now.len() == 1 && now.iter().all(drains) {
+            // The only vote does not go down with its node.
+            Some([candidates.into_iter().find(|id| !drains(id))?].into())
+        } else {
+            replace(*candidates.first()?)
         }
     }
 
@@ -504,6 +550,9 @@ impl Nodes {
             return problem(409, "awaiting-recovery", "it has streams");
         }
         let record = self.records.remove(id).unwrap();
+        if let Some(process) = self.processes.get_mut(&record.incarnation) {
+            process.superseded = true;
+        }
         self.removed.insert(record.incarnation.clone());
         self.commands += 1;
         (200, json!({"id": id, "epoch": record.epoch, "incarnation": record.incarnation}))

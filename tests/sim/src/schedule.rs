@@ -243,7 +243,7 @@ fn islands(rng: &mut Rng) -> Schedule {
     let mut at = FORMED_MS;
     while at < calm_ms {
         let node = rng.index(3);
-        let ms = match rng.below(3) {
+        let ms = match rng.below(4) {
             // Its session lives, and nothing of what it takes is stored.
             0 => {
                 let ms = rng.between(1_500, 4_000);
@@ -255,6 +255,14 @@ fn islands(rng: &mut Rng) -> Schedule {
                 let ms = rng.between(4_500, 7_000);
                 actions.push((at, Action::NoBucket { node, ms }));
                 actions.push((at, Action::Isolate { node, clients: false, ms }));
+                ms
+            }
+            // It is fenced at once, and does not hear of it: until its lease is over it may say how things are.
+            2 => {
+                let ms = rng.between(1_800, 3_000);
+                actions.push((at, Action::NoBucket { node, ms }));
+                actions.push((at, Action::Isolate { node, clients: false, ms }));
+                actions.push((at + rng.between(50, 400), Action::Fence { node }));
                 ms
             }
             // It is told, and does not know what became of what it had sent.

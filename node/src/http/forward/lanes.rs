@@ -46,12 +46,12 @@ pub(super) enum Broken {
     Unknown(String),
 }
 
-/// The connections to one owner that carry nothing, and how many there are in all.
-#[derive(Debug, Default)]
+/// The connections to one owner.
+#[derive(Debug)]
 pub(super) struct Lanes {
-    /// The one used last is last.
+    /// Those that carry nothing; the one used last is last.
     idle: Mutex<Vec<Lane>>,
-    made: Arc<AtomicUsize>,
+    all: Seats,
 }
 
 /// One connection.
@@ -61,12 +61,36 @@ pub(super) struct Lane {
     /// `None` once it has ended.
     connection: Option<Pin<Box<Connection>>>,
     since: Instant,
-    _seat: Seat,
+    /// Here and among those of all owners.
+    _seats: [Seat; 2],
 }
 
-/// A connection's part of what is allowed.
+/// How many there may be, and are.
+#[derive(Debug)]
+pub(super) struct Seats {
+    most: usize,
+    taken: Arc<AtomicUsize>,
+}
+
+/// A connection's part of them.
 #[derive(Debug)]
 struct Seat(Arc<AtomicUsize>);
+
+impl Seats {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, taken: Arc::default() }
+    }
+
+    fn take(&self) -> Option<Seat> {
+        let more = |taken: usize| (taken < self.most).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Seat(self.taken.clone()))
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+}
 
 impl Drop for Seat {
     fn drop(&mut self) {
@@ -75,6 +99,11 @@ impl Drop for Seat {
 }
 
 impl Lanes {
+    /// At most so many.
+    pub(super) fn new(most: usize) -> Self {
+        Self { idle: Mutex::default(), all: Seats::new(most) }
+    }
+
     /// One that was used within `idle` and is still there. Those that were not are closed.
     pub(super) fn take(&self, idle: Duration) -> Option<Lane> {
         let now = Instant::now();
@@ -95,20 +124,18 @@ impl Lanes {
     /// When one was last in use; `None` if there is none.
     pub(super) fn last_used(&self) -> Option<Instant> {
         let idle = self.idle.lock();
-        if self.made.load(Ordering::Relaxed) > idle.len() {
+        if self.all.taken() > idle.len() {
             return Some(Instant::now());
         }
         idle.last().map(|lane| lane.since)
     }
 
-    /// A new one; `None` if there are as many as allowed, or the owner does not take it.
-    pub(super) async fn open(&self, address: &str, most: usize, within: Duration) -> Option<Lane> {
-        let more = |made: usize| (made < most).then_some(made + 1);
-        self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        let seat = Seat(self.made.clone());
+    /// A new one; `None` if there are as many as allowed, here or among those of `everybody`, or the owner does not take it.
+    pub(super) async fn open(&self, address: &str, everybody: &Seats, within: Duration) -> Option<Lane> {
+        let seats = [self.all.take()?, everybody.take()?];
         let stream = net::connect(address, within).await.ok()?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.ok()?;
-        Some(Lane { sender, connection: Some(Box::pin(connection)), since: Instant::now(), _seat: seat })
+        Some(Lane { sender, connection: Some(Box::pin(connection)), since: Instant::now(), _seats: seats })
     }
 
     /// Keeps it for the next request, if it can carry one.
@@ -122,7 +149,7 @@ impl Lanes {
     /// How many there are.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.made.load(Ordering::Relaxed)
+        self.all.taken()
     }
 }
 

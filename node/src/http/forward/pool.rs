@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::lanes::{Broken, Lanes};
+use super::lanes::{Broken, Lanes, Seats};
 use super::outgoing::Outgoing;
 use crate::http::serve::OnTasks;
 use crate::net;
@@ -36,6 +36,8 @@ pub struct PoolLimits {
     pub spread: usize,
     /// Connections to one owner besides, of one append at a time.
     pub lanes: usize,
+    /// Those to all owners together.
+    pub all_lanes: usize,
     /// For a connection to be made.
     pub connect: Duration,
     /// After so long without a request a connection is closed. (A node closes those of its clients after 75 s.)
@@ -53,7 +55,9 @@ impl Default for PoolLimits {
             connections: 32,
             requests: 200,
             spread: 50,
-            lanes: 256,
+            lanes: 64,
+            // With the shared ones within what a node keeps of its files for itself.
+            all_lanes: 256,
             connect: Duration::from_secs(2),
             idle: Duration::from_secs(60),
             slack: Duration::from_secs(5),
@@ -84,10 +88,11 @@ struct Shared {
     tasks: Tasks,
     limits: PoolLimits,
     owners: Mutex<HashMap<String, Arc<Owner>>>,
+    /// The lanes of all.
+    lanes: Seats,
 }
 
 /// One owner's connections.
-#[derive(Default)]
 struct Owner {
     connections: Mutex<Vec<Connection>>,
     /// Held while a connection is made, with how the last attempt failed: those who waited for it share that.
@@ -140,13 +145,18 @@ enum Found {
 
 impl Pool {
     pub(crate) fn new(tasks: Tasks, limits: PoolLimits) -> Self {
-        Self(Arc::new(Shared { tasks, limits, owners: Mutex::default() }))
+        let lanes = Seats::new(limits.all_lanes);
+        Self(Arc::new(Shared { tasks, limits, owners: Mutex::default(), lanes }))
     }
 
     /// A place for a request to the node at `address`.
     pub(super) async fn place(&self, address: &str) -> Result<Place, NoPlace> {
         let asked = Instant::now();
-        let owner = self.0.owners.lock().entry(address.to_owned()).or_default().clone();
+        let owner = {
+            let mut owners = self.0.owners.lock();
+            let new = || Arc::new(Owner::new(&self.0.limits));
+            owners.entry(address.to_owned()).or_insert_with(new).clone()
+        };
         match owner.find(&self.0.limits) {
             Found::Place(place) => return Ok(place),
             Found::Full => return Err(NoPlace::Busy),
@@ -189,7 +199,7 @@ impl Pool {
             let mut lane = match kept {
                 Some(lane) => lane,
                 None => {
-                    let new = owner.lanes.open(address, limits.lanes, limits.connect).await;
+                    let new = owner.lanes.open(address, &self.0.lanes, limits.connect).await;
                     new.ok_or(NotAlone::NoLane)?
                 }
             };
@@ -299,11 +309,18 @@ impl Pool {
     /// Those of appends.
     #[cfg(test)]
     pub(crate) fn lanes(&self) -> usize {
-        self.0.owners.lock().values().map(|o| o.lanes.count()).sum()
+        let count = self.0.owners.lock().values().map(|o| o.lanes.count()).sum();
+        assert!(count <= self.0.lanes.taken());
+        count
     }
 }
 
 impl Owner {
+    fn new(limits: &PoolLimits) -> Self {
+        let (connections, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { connections, connecting, lanes: Lanes::new(limits.lanes) }
+    }
+
     /// Whether somebody was there when last asked.
     fn is_connected(&self) -> bool {
         self.connections.lock().iter().any(|c| !c.sender.is_closed())

@@ -45,7 +45,13 @@ impl Rig {
 
 #[tokio::test]
 async fn an_append_has_a_connection_to_itself_and_leaves_it_to_the_next() {
-    let mut rig = Rig::with(PoolLimits { lanes: 2, ..quick() }, |_| {}).await;
+    for (lanes, all_lanes) in [(2, 9), (9, 2)] {
+        two_at_a_time(PoolLimits { lanes, all_lanes, ..quick() }).await;
+    }
+}
+
+async fn two_at_a_time(limits: PoolLimits) {
+    let mut rig = Rig::with(limits, |_| {}).await;
     // The first finds out whether anybody is there.
     rig.pass("x").await;
     assert_eq!((rig.front.router.connections(), rig.front.router.lanes()), (1, 0));

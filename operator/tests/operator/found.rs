@@ -1,0 +1,100 @@
+//! What the stories of `chaos` have found, each as short as it could be told.
+
+use crate::chaos::Event::*;
+use crate::chaos::story;
+
+#[tokio::test(start_paused = true)]
+async fn a_template_is_tried_on_one_node_while_the_store_is_down() {
+    story(vec![StoreDown(true), Restart(0), Steps(64), Image(false), Steps(1)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_host_beside_a_roll_that_hangs_and_a_scale_down() {
+    story(vec![Replicas(4), Image(false), Steps(1), Steps(1), Replicas(1), LoseHost(0), Steps(6)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_down_while_a_roll_hangs_and_a_pod_is_lost() {
+    story(vec![Image(false), Steps(6), LosePod(1), Replicas(1), OperatorDies(1)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_to_leave_and_cannot_start_is_healed_while_its_vote_is_missing() {
+    story(vec![Image(false), LoseVolume(0), LosePod(1), OperatorDies(1), Replicas(1)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_host_a_lost_volume_and_a_scale_down_to_one() {
+    story(vec![
+        LoseVolume(0),
+        LoseHost(2),
+        OperatorDies(0),
+        OperatorDies(0),
+        Replicas(1),
+        OperatorDies(0),
+        Steps(21),
+        OperatorDies(0),
+        Steps(12),
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_cannot_be_asked_is_no_lost_majority() {
+    story(vec![
+        StoreDown(true),
+        LoseVolume(1),
+        Steps(34),
+        OperatorDies(0),
+        Hang(0, true),
+        Steps(10),
+        Image(false),
+        OperatorDies(0),
+        Replicas(3),
+        Steps(15),
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_has_just_come_back_ends_an_outage() {
+    story(vec![
+        StoreDown(true),
+        LoseVolume(1),
+        Steps(34),
+        OperatorDies(0),
+        ApiFaults(Some(2)),
+        LosePod(2),
+        Steps(24),
+        Restart(0),
+        OperatorDies(0),
+        ApiFaults(None),
+        Steps(3),
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_node_that_cannot_start_is_healed_before_another_leaves() {
+    story(vec![
+        LosePod(0),
+        TwoOperators,
+        TwoOperators,
+        Replicas(2),
+        Image(false),
+        TwoOperators,
+        OperatorDies(5),
+        Steps(19),
+        TwoOperators,
+        LosePod(0),
+        Replicas(5),
+        Replicas(2),
+        Restart(2),
+        Steps(8),
+        Kill(0),
+        Steps(6),
+        Replicas(1),
+        TwoOperators,
+    ])
+    .await;
+}
