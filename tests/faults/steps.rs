@@ -102,7 +102,7 @@ async fn abort_at(cluster: &mut Cluster, writers: &Writers, name: &str, by: By) 
         LeaderLeaving => cluster.leader(0).await?,
         Losing => {
             // There must be something to recover.
-            writers::know_owners(&writers, cluster, 0).await?;
+            writers::know_owners(writers, cluster, 0).await?;
             let most = (0..size).max_by_key(|i| writers.names(Of::Node(*i)).len());
             most.context("a node")?
         }

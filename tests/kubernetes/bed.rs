@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use weir_tests::client::Client as Http;
 use weir_tests::wait;
 
+use crate::cluster::restarts;
 use crate::watched::LIMIT;
 
 /// Where the operator is.
@@ -133,12 +134,6 @@ impl Bed {
         output("helm", args).await
     }
 
-    /// Hosts by name.
-    pub(crate) async fn hosts(&self) -> Result<Vec<String>> {
-        let all = Api::<Node>::all(self.client.clone()).list(&ListParams::default()).await?;
-        Ok(all.iter().map(ResourceExt::name_any).collect())
-    }
-
     /// The host on which the operator runs, and the bucket too.
     pub(crate) async fn operator_host(&self) -> Result<String> {
         let pods = self.operator_pods().await?;
@@ -155,19 +150,28 @@ impl Bed {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), OPERATOR);
         let at_once = DeleteParams::default().grace_period(0);
         for pod in self.operator_pods().await? {
-            // Before the object goes, or the process might live on for a moment.
-            self.run(&["pod", "kill", OPERATOR, &pod.name_any()]).await?;
-            api.delete(&pod.name_any(), &at_once).await?;
+            // Before the object goes, or the process might live on for a moment; one may have ended by itself.
+            if let Err(error) = self.run(&["pod", "kill", OPERATOR, &pod.name_any()]).await {
+                println!("{error}");
+            }
+            match api.delete(&pod.name_any(), &at_once).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                done => drop(done?),
+            }
         }
         Ok(())
     }
 
-    /// Writes to the API server that the operator's present process counts.
-    pub(crate) async fn operator_writes(&self) -> Result<u64> {
+    /// The operator's present process, and the writes to the API server that it counts.
+    pub(crate) async fn operator_writes(&self) -> Result<(String, u64)> {
         let http = Http::new(&format!("weir-operator.{OPERATOR}.{DOMAIN}:8080"), Duration::from_secs(10));
-        let text = http.get_text("/metrics").await?;
+        let said = || async { Ok(http.get_text("/metrics").await.ok()) };
+        let text = wait::until("the operator's metrics", LIMIT, said).await?;
         let line = text.lines().find_map(|l| l.strip_prefix("weir_operator_api_writes_total "));
-        Ok(line.context("the operator counts its writes")?.trim().parse()?)
+        let count = line.context("the operator counts its writes")?.trim().parse()?;
+        let pods = self.operator_pods().await?;
+        let processes: Vec<_> = pods.iter().map(|p| format!("{:?} {}", p.uid(), restarts(p))).collect();
+        Ok((processes.join(", "), count))
     }
 
     /// `kubectl patch --type merge` of an object of a kind that is in a namespace.

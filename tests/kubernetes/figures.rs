@@ -12,15 +12,16 @@ pub(crate) struct Measured {
     scenario: &'static str,
     nodes: u32,
     since: Moment,
-    writes: u64,
+    /// By which process, and how many it had written.
+    writes: (String, u64),
 }
 
 impl Measured {
     /// What is about to happen is called so; requests and pauses of before count no more.
     pub(crate) async fn begin(scenario: &'static str, cluster: &Cluster, writers: &Writers) -> Result<Self> {
         writers.count_on();
-        writers.longest_gap(Of::All);
         let writes = cluster.bed.operator_writes().await?;
+        writers.longest_gap(Of::All);
         let nodes = cluster.now()?.spec.replicas;
         Ok(Self { scenario, nodes, since: writers.now(), writes })
     }
@@ -31,14 +32,15 @@ impl Measured {
         cluster.until_ready().await?;
         writers.all_append(writers.now(), Of::All, self.scenario).await?;
         let full = writers.since(self.since);
-        // Another process, if the operator has been killed meanwhile, counts from zero.
-        let now = cluster.bed.operator_writes().await?;
-        let writes = if now >= self.writes { now - self.writes } else { now };
-        Figures::of(self.scenario, self.nodes as usize)
+        let (process, writes) = cluster.bed.operator_writes().await?;
+        let mut figures = Figures::of(self.scenario, self.nodes as usize)
             .took("fullServiceS", full)
-            .took("longestPauseS", writers.longest_gap(Of::All))
-            .with("operatorWrites", writes)
-            .write(writers);
+            .took("longestPauseS", writers.longest_gap(Of::All));
+        // Another process, if the operator was killed meanwhile, counts from zero.
+        if process == self.writes.0 {
+            figures = figures.with("operatorWrites", writes.saturating_sub(self.writes.1));
+        }
+        figures.write(writers);
         Ok(())
     }
 }

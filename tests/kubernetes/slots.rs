@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use http::Method;
 use serde_json::json;
 use weir_tests::client::{Client, path};
+use weir_tests::wait;
 use weir_tests::writers::Writers;
 
 use crate::cluster::{Cluster, node_of};
@@ -41,9 +42,13 @@ async fn later_placements_follow(cluster: &Cluster, before: &[(String, usize)]) 
     before.iter().for_each(|(_, owner)| counts[*owner] += 1);
     for n in before.len()..STREAMS {
         let name = format!("later-{n}");
-        let made = client.send(Method::PUT, &path(&name), &[("content-type", "text/plain")], "".into()).await;
-        let made = made.map_err(|e| anyhow::anyhow!("{e:?}"))?;
-        ensure!(made.status == 201, "{name}: {made:?}");
+        let target = path(&name);
+        let made = || async {
+            let answer =
+                client.send(Method::PUT, &target, &[("content-type", "text/plain")], "".into()).await;
+            Ok(answer.is_ok_and(|a| matches!(a.status, 200 | 201)).then_some(()))
+        };
+        wait::until(&format!("{name} to be created"), LIMIT, made).await?;
         counts[cluster.owner(&name).await?] += 1;
     }
     for (count, weight) in counts.iter().zip(WEIGHTS) {
@@ -55,8 +60,11 @@ async fn later_placements_follow(cluster: &Cluster, before: &[(String, usize)]) 
 
 /// What the admin API was told behind the operator's back is put right.
 async fn put_right(cluster: &Cluster) -> Result<()> {
-    let answer = cluster.admin(1, Method::POST, "/admin/nodes/t-1", &json!({"slots": 9})).await?;
-    ensure!(answer.status == 200, "{answer:?}");
+    let set = || async {
+        let answer = cluster.admin(1, Method::POST, "/admin/nodes/t-1", &json!({"slots": 9})).await;
+        Ok(answer.is_ok_and(|a| a.status == 200).then_some(()))
+    };
+    wait::until("the weight to be changed", LIMIT, set).await?;
     cluster.event("SlotsCorrected", |text| text.contains("t-1") && text.contains("to 9")).await?;
     cluster
         .until("the weight to be put right", |c| {

@@ -193,7 +193,7 @@ impl Duties {
             let late = pending.look(self.clock.since_boot(), &state);
             // Side by side: none is held up by the others.
             let aborts = futures::stream::iter(late).map(|abort| self.abort(abort)).buffer_unordered(ABORTS);
-            let failed: Vec<ProposeError> = aborts.filter_map(|why| ready(why)).collect().await;
+            let failed: Vec<ProposeError> = aborts.filter_map(ready).collect().await;
             if let Some(why) = failed.first() {
                 tracing::warn!(%why, transfers = failed.len(), "transfers that take too long are not called off yet");
             }

@@ -40,7 +40,7 @@ API_PORT="${BED_API_PORT:-16443}"
 USER_KUBECONFIG="$BED/kubeconfig"
 
 # Pods are put below this cgroup, the only trace of the bed outside its namespaces and its folder.
-CGROUP=weir-bed
+CGROUP="${BED_CGROUP:-weir-bed}"
 
 # The n-th host's address, and the addresses of its pods.
 host_number() {

@@ -130,6 +130,8 @@ fn kubernetes_table(lines: &str) -> Result<String> {
     for ((place, nodes), lines) in rows {
         let sum = |field: &str| lines.iter().filter_map(|l| l[field].as_u64()).sum::<u64>();
         let most = |field: &str| lines.iter().filter_map(|l| l[field].as_f64()).fold(0.0, f64::max);
+        // None where the operator was killed, which counts only what its present process wrote.
+        let writes = lines.iter().filter_map(|l| l["operatorWrites"].as_u64()).max();
         out.push_str(&format!(
             "| {} | {nodes} | {} | {:.1} | {:.1} | {} | {} | {} | {} |\n",
             KUBERNETES[place].1,
@@ -139,7 +141,7 @@ fn kubernetes_table(lines: &str) -> Result<String> {
             sum("acknowledged"),
             sum("failed"),
             sum("failedAfterRetry"),
-            most("operatorWrites"),
+            writes.map(|w| w.to_string()).unwrap_or_default(),
         ));
     }
     out.push('\n');
