@@ -61,6 +61,8 @@ pub enum Action {
         name: String,
         /// Only this one.
         uid: String,
+        /// Only in this state.
+        version: Option<String>,
         /// For an event.
         why: String,
     },

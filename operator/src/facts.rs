@@ -281,8 +281,14 @@ impl<'a> Facts<'a> {
             Some(_) | None => {}
         }
         if pod.host.is_none() {
-            let why = pod.unscheduled.as_deref().unwrap_or("no host was chosen yet");
-            return Health::Pending(cut(why));
+            let why = cut(pod.unscheduled.as_deref().unwrap_or("no host was chosen yet"));
+            return Health::Pending(match node.volume.filter(|v| !v.bound) {
+                Some(v) => {
+                    let class = v.class.as_ref().map_or(String::new(), |c| format!(" of class {c}"));
+                    format!("{why} (volume claim {}{class} is not bound)", v.name)
+                }
+                None => why,
+            });
         }
         if !pod.running {
             return Health::Starting("its container is being made".to_owned());
@@ -374,7 +380,9 @@ impl<'a> Facts<'a> {
     pub fn safe_without(&self, node: &Node<'_>) -> Result<(), String> {
         let members = self.log.and_then(|l| l.members.as_ref());
         let Some(members) = members else {
-            return Err("the metadata log's leader does not answer".to_owned());
+            let why =
+                self.log.and_then(|l| l.members_error.as_ref()).map_or(String::new(), |e| format!(": {e}"));
+            return Err(format!("the metadata log's leader does not answer{why}"));
         };
         if members.quorum_healthy != Some(true) {
             return Err("the metadata log has no healthy majority".to_owned());

@@ -92,12 +92,20 @@ pub struct VolumeView {
     pub lost: bool,
     /// Marked not to be used again.
     pub abandoned: bool,
+    /// There is, or was, a volume behind it.
+    pub bound: bool,
+    /// Its storage class.
+    pub class: Option<String>,
+    /// Its version as an object.
+    pub version: String,
     /// The StreamCluster it was made for.
     pub resource_uid: String,
     /// The garbage collector deletes it with its StreamCluster.
     pub owned: bool,
     /// Size asked for, in bytes.
     pub requested: u64,
+    /// Size that the volume has, in bytes; 0: not known.
+    pub capacity: u64,
     /// Why it could not be resized, if that was tried.
     pub resize_error: Option<String>,
 }
@@ -178,6 +186,8 @@ pub struct LogView {
     pub nodes: Vec<NodeStatus>,
     /// The members, if the leader itself answered.
     pub members: Option<MemberList>,
+    /// Why the leader, if there is one, did not show the members.
+    pub members_error: Option<String>,
     /// Drains under way.
     pub drains: BTreeMap<NodeId, DrainStatus>,
     /// Streams in the cluster.

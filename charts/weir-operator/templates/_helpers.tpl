@@ -40,14 +40,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [update]
 - apiGroups: [""]
   resources: [pods, persistentvolumeclaims]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [list, watch, create, patch, delete]
 # Applied server-side: a patch in the audit log, for which the API server also asks for `create` where there is nothing yet.
 - apiGroups: [""]
   resources: [services, configmaps, serviceaccounts]
   verbs: [get, list, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, create, patch]
 # By name only: it cannot list or watch them.
 - apiGroups: [""]
   resources: [secrets]

@@ -41,8 +41,8 @@ pub(super) async fn act(client: &Client, cluster: &StreamCluster, action: &Actio
         Action::PatchVolume { name, uid, patch, why: _ } => {
             at.patch::<PersistentVolumeClaim>(name, uid, patch.clone()).await
         }
-        Action::DeleteVolume { name, uid, why: _ } => {
-            at.delete::<PersistentVolumeClaim>(name, uid, false).await
+        Action::DeleteVolume { name, uid, version, why: _ } => {
+            at.delete_if::<PersistentVolumeClaim>(name, uid, version.clone(), false).await
         }
         Action::CreatePod { name, body } => at.create::<Pod>(name, body).await,
         Action::AnnotatePod { name, uid, annotations } => {
@@ -110,12 +110,7 @@ impl At<'_> {
         let odd = |e: serde_json::Error| Failure { what: what.clone(), why: e.to_string(), passing: false };
         let object: K = serde_json::from_value(body.clone()).map_err(odd)?;
         let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
-        match in_time(&what, async { self.api::<K>().create(&params, &object).await.map(drop) }).await {
-            Ok(()) => Ok(true),
-            // Seen at the next pass, as whatever it is.
-            Err(failure) if failure.passing => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        in_time(&what, async { unless_there(self.api::<K>().create(&params, &object).await) }).await
     }
 
     async fn patch<K: Object>(&self, name: &str, uid: &str, mut patch: Value) -> Result<bool, Failure> {
@@ -128,10 +123,20 @@ impl At<'_> {
     }
 
     async fn delete<K: Object>(&self, name: &str, uid: &str, force: bool) -> Result<bool, Failure> {
+        self.delete_if::<K>(name, uid, None, force).await
+    }
+
+    async fn delete_if<K: Object>(
+        &self,
+        name: &str,
+        uid: &str,
+        version: Option<String>,
+        force: bool,
+    ) -> Result<bool, Failure> {
         let what = format!("deleting {} {name}", K::kind(&()));
         let params = DeleteParams {
             grace_period_seconds: force.then_some(0),
-            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: version }),
             ..DeleteParams::default()
         };
         let call = async {
@@ -160,11 +165,16 @@ impl At<'_> {
             ..Secret::default()
         };
         let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
-        match in_time(&what, async { self.api::<Secret>().create(&params, &secret).await.map(drop) }).await {
-            Ok(()) => Ok(true),
-            Err(failure) if failure.passing => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        in_time(&what, async { unless_there(self.api::<Secret>().create(&params, &secret).await) }).await
+    }
+}
+
+/// What is there already is seen at the next pass, as whatever it is.
+fn unless_there<K>(created: Result<K, kube::Error>) -> Result<bool, kube::Error> {
+    match created {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

@@ -17,4 +17,8 @@ mod flows;
 mod found;
 mod golden;
 mod nodes;
+mod points;
+mod process;
+mod rights;
+mod trouble;
 mod world;
