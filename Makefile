@@ -7,7 +7,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 export PATH := $(CACHE)/tools/bin:$(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup setup-tests up down run cluster test check fix unit model sim mutants operator e2e crash conformance conformance-all faults s3 soak bench figures
+.PHONY: help setup setup-tests up down run cluster test check fix unit model sim mutants operator kubernetes test-cluster e2e crash conformance conformance-all faults s3 soak bench figures
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,8 @@ cluster: setup ## Build and start three nodes on this machine: `weir dev up`; AR
 	@cargo build --locked --release --package weir
 	@exec "$(CARGO_TARGET_DIR)/release/weir" dev up $(ARGS)
 
-test: setup-tests ## The gate: everything that must hold, in under 15 minutes
-	@.ci/gate format lints policy docs unit model sim operator e2e crash faults conformance s3
+test: setup-tests ## The gate: everything that must hold, on Kubernetes too, in under 45 minutes
+	@.ci/gate format lints policy docs manifests unit model sim operator e2e crash faults conformance s3 kubernetes
 
 check: setup ## What needs no test run: format, lints, dependency policy, docs. Never writes
 	@.ci/gate format lints policy docs
@@ -59,6 +59,12 @@ mutants: setup ## Deliberate mistakes in node and models, each of which must be 
 
 operator: setup ## The Kubernetes operator, against an API server and nodes in memory
 	@.ci/gate operator
+
+kubernetes: setup-tests ## The chart, the operator and clusters on a real Kubernetes, put up here and taken down again; ARGS=FILTER runs a part
+	@if [ -z "$(ARGS)" ]; then .ci/gate kubernetes; else .ci/kubernetes all $(ARGS); fi
+
+test-cluster: setup-tests ## All scenarios on Kubernetes, the long ones too; writes docs/reliability.md
+	@.ci/cluster-figures
 
 e2e: setup ## Real nodes: the protocol, bad input, operations
 	@.ci/gate e2e

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::TcpSocket;
+use tokio::net::{TcpListener as KernelListener, TcpSocket, TcpStream as KernelStream};
 #[cfg(not(feature = "simulation"))]
 pub use tokio::net::{TcpListener, TcpStream};
 
@@ -45,7 +45,7 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// is back, and what the queue does not hold is tried again only after seconds.
 const WAITING: u32 = 1 << 16;
 
-fn listen(address: SocketAddr) -> io::Result<tokio::net::TcpListener> {
+fn listen(address: SocketAddr) -> io::Result<KernelListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -62,7 +62,7 @@ pub async fn connect(address: &str, deadline: Duration) -> io::Result<TcpStream>
         let made = tokio::time::timeout(deadline, machine.connect(address)).await.map_err(late)?;
         return made.map(TcpStream::Simulated);
     }
-    let connecting = tokio::net::TcpStream::connect(address);
+    let connecting = KernelStream::connect(address);
     let stream = tokio::time::timeout(deadline, connecting).await.map_err(late)??;
     stream.set_nodelay(true)?;
     #[allow(clippy::useless_conversion, reason = "simulated machines have sockets of their own")]

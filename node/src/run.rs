@@ -107,12 +107,17 @@ pub struct Doors {
     pub clock: Clock,
     /// The store, instead of the configured one.
     pub store: Option<Store>,
+    /// How long an operation on a stream waits for another, instead of up to 10 s.
+    pub patience: Option<Duration>,
 }
 
 /// How often this cluster was restored from its bucket: never yet.
 const GENERATION: u64 = 0;
 /// A leader that stops looks for a successor for this long.
 const HAND_OVER: Duration = Duration::from_secs(4);
+/// How long a stop waits for the record to take the session's end. Where all nodes stop at once, the last ones have no
+/// majority any more, and would wait for it through all of the grace period.
+const SESSION_END: Duration = Duration::from_secs(10);
 
 struct Listeners {
     client: TcpListener,
@@ -148,7 +153,7 @@ pub async fn serve(config: ServeConfig) -> Result<(), RunError> {
         }
     };
     let clock = Clock::with_wall_offset_ms(config.clock_offset_ms);
-    serve_until(asked, config, Doors { clock, store: None }).await
+    serve_until(asked, config, Doors { clock, ..Doors::default() }).await
 }
 
 /// Serves until `asked`, which says what it was that asked.
@@ -196,7 +201,7 @@ pub async fn serve_until(
 impl Node {
     /// Starts a node; it serves when this returns.
     pub async fn start(config: ServeConfig, doors: Doors, tasks: Tasks) -> Result<Self, RunError> {
-        let Doors { clock, store } = doors;
+        let Doors { clock, store, patience } = doors;
         let readiness = Readiness::new(clock.clone());
         let tokens = config.admin_token_file.clone().map(Tokens::open).transpose();
         let tokens = tokens.map_err(|why| ConfigError::Together(format!("--admin-token-file: {why}")))?;
@@ -221,7 +226,9 @@ impl Node {
         let records = Records::open(&common, &member, &life, &admin_slot);
         let (reader, skips) = (records.reader.clone(), records.skips.clone());
         let knows = admin_local(&metadata, &life, &common.clock);
-        let streams = Streams::start(stream_parts(&common, member, life, records)).await?;
+        let mut parts = stream_parts(&common, member, life, records);
+        parts.limits.patience = patience.unwrap_or(parts.limits.patience);
+        let streams = Streams::start(parts).await?;
         watch_seal(&common.tasks, streams.clone(), &metadata, &session, dir.path());
 
         admin_slot.fill_with(admin_sources(&metadata, &streams, skips, knows));
@@ -288,9 +295,12 @@ impl Node {
             let drained = streams.drain().await;
             leaving.cancel();
             match drained {
-                Ok(()) => match session::end(&metadata).await {
-                    Ok(clean) => tracing::info!(clean, "session ended"),
-                    Err(e) => tracing::warn!(error = %e, "session not ended; the next start recovers it"),
+                Ok(()) => match tokio::time::timeout(SESSION_END, session::end(&metadata)).await {
+                    Ok(Ok(clean)) => tracing::info!(clean, "session ended"),
+                    Ok(Err(e)) => tracing::warn!(error = %e, "session not ended; the next start recovers it"),
+                    Err(_late) => {
+                        tracing::warn!("session not ended: no majority answers; the next start recovers it");
+                    }
                 },
                 Err(why) => tracing::warn!(why, "not drained; the next start recovers it"),
             }

@@ -61,7 +61,7 @@ pub enum Action {
         name: String,
         /// Only this one.
         uid: String,
-        /// Only in this state.
+        /// Only if it has not changed since.
         version: Option<String>,
         /// For an event.
         why: String,

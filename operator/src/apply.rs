@@ -79,9 +79,14 @@ impl Hands {
     pub async fn apply(&self, cluster: &StreamCluster, targets: &[Target], planned: Planned) -> Applied {
         let Planned { actions, status, notes, again: _ } = planned;
         let mut applied = Applied::default();
+        // Claims that were not made.
+        let mut lacking: Vec<&str> = Vec::new();
         for action in &actions {
             let serious = applied.failures.iter().any(|f| !f.passing);
             if action.is_disruptive() && serious {
+                continue;
+            }
+            if lacking.iter().any(|claim| pod_of(action, claim)) {
                 continue;
             }
             if fault::dies(Side::Before, action.step()) {
@@ -102,6 +107,9 @@ impl Hands {
                     tracing::warn!(cluster = %cluster.name_any(), %failure, "action failed");
                     self.metrics.failed(failure.passing);
                     applied.failures.push(failure);
+                    if let Action::CreateVolume { name, .. } = action {
+                        lacking.push(name.as_str());
+                    }
                     // What follows may rest on it: a volume is abandoned before its pod is given up.
                     if action.is_disruptive() || matches!(action, Action::PatchVolume { .. }) {
                         break;
@@ -187,7 +195,8 @@ impl Hands {
             type_: if *warning { EventType::Warning } else { EventType::Normal },
             reason: (*reason).to_owned(),
             note: Some(text.chars().take(1000).collect()),
-            action: (*reason).to_owned(),
+            // The recorder takes events that agree in all but their text for one, and keeps the first text.
+            action: format!("{reason}-{}", names::digest(text.as_bytes())),
             secondary: None,
         };
         let about: ObjectReference = cluster.object_ref(&());
@@ -203,6 +212,13 @@ impl Hands {
             }
         }
     }
+}
+
+/// Whether it makes a pod that uses this claim.
+fn pod_of(action: &Action, claim: &str) -> bool {
+    let Action::CreatePod { body, .. } = action else { return false };
+    let volumes = body["spec"]["volumes"].as_array();
+    volumes.into_iter().flatten().any(|v| v["persistentVolumeClaim"]["claimName"] == claim)
 }
 
 /// A call to the API server, with a deadline.

@@ -25,16 +25,18 @@ fn pin(node: &Node<'_>) -> Option<Action> {
     (!pinned).then(|| Action::Pin { node: node.id.clone(), epoch: log.epoch, incarnation })
 }
 
-/// Nodes that are another pod now than the status says.
+/// Nodes that are another pod now than the status says, or the same one anew: its container was started again, or its
+/// session ended and it took another.
 pub fn replaced(facts: &Facts<'_>, before: Option<&StreamClusterStatus>) -> Vec<Note> {
     let Some(before) = before else { return Vec::new() };
     let changed = |node: &Node<'_>| {
         let log = node.log?;
         let old = before.nodes.iter().find(|n| n.ordinal == node.ordinal)?;
         let (old_uid, old_epoch) = (old.pod_uid.as_deref()?, old.epoch?);
-        if old_uid == log.incarnation.as_str() {
+        if old_uid == log.incarnation.as_str() && old_epoch == log.epoch.0 {
             return None;
         }
+        let reason = if old_uid == log.incarnation.as_str() { "NodeRestarted" } else { "NodeReplaced" };
         let raft = match old.raft_id {
             Some(id) if id != log.raft_id.0 => {
                 format!("; raft id {id} -> {}, its data directory is new", log.raft_id)
@@ -45,7 +47,7 @@ pub fn replaced(facts: &Facts<'_>, before: Option<&StreamClusterStatus>) -> Vec<
             "{}: pod {old_uid} at epoch {old_epoch} -> pod {} at epoch {}{raft}",
             node.id, log.incarnation, log.epoch
         );
-        Some(Note { warning: false, reason: "NodeReplaced", text })
+        Some(Note { warning: false, reason, text })
     };
     facts.nodes.values().filter_map(changed).collect()
 }

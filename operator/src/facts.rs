@@ -281,14 +281,8 @@ impl<'a> Facts<'a> {
             Some(_) | None => {}
         }
         if pod.host.is_none() {
-            let why = cut(pod.unscheduled.as_deref().unwrap_or("no host was chosen yet"));
-            return Health::Pending(match node.volume.filter(|v| !v.bound) {
-                Some(v) => {
-                    let class = v.class.as_ref().map_or(String::new(), |c| format!(" of class {c}"));
-                    format!("{why} (volume claim {}{class} is not bound)", v.name)
-                }
-                None => why,
-            });
+            let why = pod.unscheduled.as_deref().unwrap_or("no host was chosen yet");
+            return Health::Pending(unbound(node, why).unwrap_or_else(|| cut(why)));
         }
         if !pod.running {
             return Health::Starting("its container is being made".to_owned());
@@ -348,10 +342,15 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The first name that no volume of the node has, whosever it is.
+    /// The first after the node's volumes whose name is free: `data-a-1-1` may be one of node 1 of `a`, and is the first of
+    /// node 1 of `a-1`.
     pub fn next_volume_index(&self, ordinal: u32) -> u32 {
-        let taken = self.observed.volumes.iter().filter(|v| v.ordinal == ordinal).map(|v| v.index);
-        taken.max().map_or(0, |max| max + 1)
+        let own = self.observed.volumes.iter().filter(|v| v.ordinal == ordinal).map(|v| v.index);
+        let name = self.cluster.name_any();
+        let taken =
+            |index: &u32| self.observed.foreign_claims.contains(&names::volume(&name, ordinal, *index));
+        let first = own.max().map_or(0, |max| max + 1);
+        (first..).find(|index| !taken(index)).unwrap_or(first)
     }
 
     /// Nodes that the spec wants.
@@ -507,6 +506,20 @@ fn fits_nowhere(message: &str) -> bool {
     total == count && said.iter().any(|s| why.starts_with(s))
 }
 
+/// That its claim has no volume, with what the scheduler leaves out: which claim it is, and what that asks for.
+fn unbound(node: &Node<'_>, why: &str) -> Option<String> {
+    let said = why.to_ascii_lowercase();
+    let v = node.volume.filter(|v| v.empty_at.is_some())?;
+    let of_class = match &v.class {
+        Some(class) => format!("storage class {class}"),
+        None => "no storage class, and the cluster has no default".to_owned(),
+    };
+    ["persistentvolumeclaim", "persistent volume", "storageclass"]
+        .iter()
+        .any(|word| said.contains(word))
+        .then(|| format!("its volume claim {} ({of_class}) is not bound: {}", v.name, cut(why)))
+}
+
 fn is_good_voter(m: &MemberStatus) -> bool {
     m.leader || (m.heard_ms_ago.is_some_and(|ms| ms <= HEARD_MS) && m.caught_up == Some(true))
 }
@@ -531,7 +544,7 @@ fn image(cluster: &StreamCluster, observed: &Observed, default: &str) -> String 
     if let Some(image) = cluster.status.as_ref().and_then(|s| s.image.clone()) {
         return image;
     }
-    let had = observed.pods.iter().map(|p| &p.image).find(|i| !i.is_empty());
+    let had = observed.pods.iter().filter(|p| p.running).map(|p| &p.image).find(|i| !i.is_empty());
     had.cloned().unwrap_or_else(|| default.to_owned())
 }
 

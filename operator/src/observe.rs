@@ -84,13 +84,15 @@ pub async fn observe(
     let namespace = cluster.namespace().unwrap_or_default();
     let name = cluster.name_any();
     let list = ListParams::default().labels(&names::selector(&name));
+    let all = ListParams::default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let tokens_name = names::tokens(&name);
     let (pods, claims, tokens, credentials, objects) = futures::try_join!(
         read("pods", pods.list(&list)),
-        read("volume claims", claims.list(&list)),
+        // All of the namespace: another's may have the name that a node's next one would get.
+        read("volume claims", claims.list(&all)),
         read("the token Secret", secrets.get_opt(&tokens_name)),
         credentials(&secrets, cluster),
         objects(client, cluster, &list),
@@ -101,9 +103,12 @@ pub async fn observe(
     let hosts = hosts(client, &pods).await?;
     let (tokens, token) = views::tokens(&tokens_name, tokens.as_ref());
     let nodes = nodes::ask(admin, cluster, &pods, token.as_deref()).await;
+    let is_labelled = |c: &&PersistentVolumeClaim| c.labels().get(names::CLUSTER) == Some(&name);
+    let (ours, foreign): (Vec<_>, Vec<_>) = claims.items.iter().partition(is_labelled);
     let observed = Observed {
         now_ms,
-        volumes: claims.items.iter().filter_map(|c| views::volume(cluster, c)).collect(),
+        volumes: ours.into_iter().filter_map(|c| views::volume(cluster, c)).collect(),
+        foreign_claims: foreign.into_iter().map(ResourceExt::name_any).collect(),
         hosts,
         objects,
         tokens,

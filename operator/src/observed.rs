@@ -3,7 +3,7 @@
 //! Invariant: plain data of one moment, already restricted to this cluster's own objects; nothing here reads or decides.
 //! Made by `observe`, and by tests. Times are milliseconds since 1970.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use weir_api::NodeId;
@@ -18,6 +18,8 @@ pub struct Observed {
     pub pods: Vec<PodView>,
     /// The cluster's volume claims, those of a deleted StreamCluster of the same name too.
     pub volumes: Vec<VolumeView>,
+    /// Names of the namespace's other volume claims.
+    pub foreign_claims: BTreeSet<String>,
     /// Hosts by name; `None` if the operator may not read them.
     pub hosts: Option<BTreeMap<String, HostView>>,
     /// Objects that are applied: Services, ConfigMaps and so on.
@@ -92,20 +94,20 @@ pub struct VolumeView {
     pub lost: bool,
     /// Marked not to be used again.
     pub abandoned: bool,
-    /// There is, or was, a volume behind it.
-    pub bound: bool,
-    /// Its storage class.
-    pub class: Option<String>,
-    /// Its version as an object.
-    pub version: String,
     /// The StreamCluster it was made for.
     pub resource_uid: String,
     /// The garbage collector deletes it with its StreamCluster.
     pub owned: bool,
+    /// Its storage class; `None` for the cluster's default, where there is none.
+    pub class: Option<String>,
     /// Size asked for, in bytes.
     pub requested: u64,
     /// Size that the volume has, in bytes; 0: not known.
     pub capacity: u64,
+    /// What it was made from, if it says so: see `resources::volume::asked`.
+    pub asked: Option<String>,
+    /// It never had a volume, so there is nothing in it: its version in which that was so.
+    pub empty_at: Option<String>,
     /// Why it could not be resized, if that was tried.
     pub resize_error: Option<String>,
 }

@@ -57,7 +57,7 @@ pub(crate) fn status(
         updated_replicas: count(facts.wanted().filter(|n| n.pod.is_some() && !n.outdated).count()),
         selector: names::selector(&cluster.name_any()),
         cluster_uid: facts.cluster_uid(),
-        image: Some(facts.image.clone()),
+        image: image_in_use(facts),
         leader: facts.log.and_then(|l| l.leader.as_ref()).map(ToString::to_string),
         version: version(facts),
         streams: if refresh_counts || had.is_none() { streams } else { had },
@@ -69,6 +69,17 @@ pub(crate) fn status(
             step: without_numbers(&o.step, refresh_counts, before),
         }),
         conditions: with_times(facts, conditions),
+    }
+}
+
+/// What a cluster keeps that names no image. One that is named counts once all nodes run it, so that taking a bad one back
+/// leads back to the last good one.
+fn image_in_use(facts: &Facts<'_>) -> Option<String> {
+    let before = facts.cluster.status.as_ref().and_then(|s| s.image.clone());
+    let runs = facts.wanted().all(|n| n.health == Health::Ready && !n.outdated);
+    match facts.cluster.spec.image {
+        Some(_) if !runs => before,
+        Some(_) | None => Some(facts.image.clone()),
     }
 }
 

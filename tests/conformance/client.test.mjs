@@ -193,7 +193,8 @@ for (const live of ["long-poll", "sse"]) {
     await handle.append("before ");
     const { offset } = await handle.head();
     await handle.append("after ");
-    // The end comes by itself: of a last piece that closes the stream, this client on Node 20 has been seen to lose the piece.
+    // The end comes by itself: a last piece that closes the stream right behind a control event is received by this client
+    // and then dropped (it asks whether to go on by a state that its prefetch has already advanced past the queued piece).
     const then = async (seen) => {
       if (seen === "after ") await handle.append("end");
       if (seen === "after end") await handle.close();

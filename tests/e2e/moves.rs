@@ -528,3 +528,70 @@ async fn a_source_that_hangs_does_not_hold_its_stream() {
     let ended = three.nodes[1].exit(PATIENCE).await.unwrap();
     assert_eq!(ended.code(), Some(4), "{}", three.nodes[1].log_tail());
 }
+
+/// The source hangs, and nobody holds that against it for as long as the test runs. Gives the cluster with the transfer
+/// pending, and the clients of the target.
+async fn hung_in_a_transfer() -> (Three, Client, Client) {
+    let patient = |setup: Setup| {
+        let setup = setup.flag("node-timeout", "10m").flag("lease", "5m");
+        setup.flag("request-timeout", "1s").flag("routing", "forward")
+    };
+    let mut three = Three::start_with(patient).await.unwrap();
+    let (door, admin) = (three.nodes[2].client().await.unwrap(), three.nodes[2].admin().await.unwrap());
+    create(&door, "s").await.unwrap();
+    // Placed, it goes at once, and is opened by the first append.
+    transfer(&admin, "s", 1).await.unwrap();
+    appended(&door, 0).await;
+    assert_eq!(owner(&admin, "s").await.unwrap(), Some(1));
+    three.nodes[1].signal(Signal::STOP);
+    // Whoever leads now.
+    let begun = async || match transfer(&admin, "s", 2).await? {
+        (202, status) if status["state"] == "pending" => Ok(Some(())),
+        (503, _) => Ok(None),
+        other => bail!("{other:?}"),
+    };
+    wait::until("a transfer", PATIENCE, begun).await.unwrap();
+    let pending = async || Ok(asked(&admin, "/admin/streams/s").await?.get("transfer").cloned());
+    wait::until("the target to know of it", PATIENCE, pending).await.unwrap();
+    (three, door, admin)
+}
+
+/// Appends until it is acknowledged.
+async fn appended(door: &Client, n: u64) {
+    let done = async || match try_append(door, "/v1/stream/s", n).await {
+        Tried::Acknowledged => Ok(Some(())),
+        Tried::Refused => Ok(None),
+        Tried::Unknown => bail!("nobody knows whether {n} was appended"),
+    };
+    wait::until("an append", PATIENCE, done).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_that_waits_in_vain_for_its_stream_says_try_again() {
+    let (three, door, admin) = hung_in_a_transfer().await;
+    let began = Instant::now();
+    let answer = door.send(Method::POST, "/v1/stream/s", &TEXT, "1\n".into()).await.unwrap();
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{answer:?}");
+    // As long as such a wait is with this request-timeout; 10 s where that is longer.
+    assert!(began.elapsed() >= Duration::from_secs(1), "it does not wait");
+    three.nodes[1].signal(Signal::CONT);
+    let there = async || Ok((owner(&admin, "s").await? == Some(2)).then_some(()));
+    wait::until("the stream at its target", PATIENCE, there).await.unwrap();
+    appended(&door, 2).await;
+    assert_eq!(read(&door, "/v1/stream/s").await.unwrap(), [0, 2], "nothing of what was refused");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes half a minute: for `make soak`; streams::tests::handover does it on a clock of its own"]
+async fn a_transfer_whose_source_hangs_is_called_off_after_thirty_seconds() {
+    let (three, door, admin) = hung_in_a_transfer().await;
+    let began = Instant::now();
+    let over = async || Ok(asked(&admin, "/admin/streams/s").await?.get("transfer").is_none().then_some(()));
+    wait::until("the transfer to be called off", PATIENCE * 2, over).await.unwrap();
+    println!("called off after {:?}", began.elapsed());
+    assert_eq!(owner(&admin, "s").await.unwrap(), Some(1));
+    three.nodes[1].signal(Signal::CONT);
+    appended(&door, 2).await;
+    assert_eq!(read(&door, "/v1/stream/s").await.unwrap(), [0, 2]);
+    assert_eq!(owner(&admin, "s").await.unwrap(), Some(1), "it goes on where it was");
+}

@@ -4,13 +4,13 @@ use rustix::process::Signal;
 use weir_tests::node::PATIENCE;
 
 use crate::cluster::{Cluster, soaking};
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 async fn restart_all(nodes: usize, rounds: usize) {
     let mut cluster = Cluster::start(nodes).await.unwrap();
     let doors: Vec<_> = (0..nodes).collect();
-    let writers = Writers::start(&mut cluster, &doors).await.unwrap();
+    let writers = writers::start(&mut cluster, &doors).await.unwrap();
     for round in 0..rounds {
         let in_order = round % 2 == 1;
         for i in 0..nodes {

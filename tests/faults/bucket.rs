@@ -3,13 +3,13 @@
 use weir_tests::node::PATIENCE;
 
 use crate::cluster::{Cluster, soaking};
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_does_not_reach_the_bucket_says_so_and_goes_on_when_it_does() {
     let mut cluster = Cluster::start_with(3, &[("request-timeout", "4s")]).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     for round in 0..if soaking() { 5 } else { 1 } {
         let cut = cluster.rng.index(3);
         let others = writers.count(Of::Others(cut));

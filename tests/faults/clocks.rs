@@ -1,8 +1,8 @@
 //! One node's wall clock an hour off: nothing that is acknowledged depends on it.
 
 use crate::cluster::{Cluster, soaking};
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -14,7 +14,7 @@ async fn epoch(cluster: &mut Cluster, node: usize) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_an_hour_forward_or_back_loses_nothing_and_epochs_grow() {
     let mut cluster = Cluster::start(3).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     let rounds = if soaking() { 3 } else { 1 };
     for _ in 0..rounds {
         // Wherever the leadership goes meanwhile, the time of log entries jumps with it.

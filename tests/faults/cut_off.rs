@@ -4,14 +4,14 @@
 use weir_tests::node::PATIENCE;
 
 use crate::cluster::Cluster;
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 async fn cut_off(leading: bool) {
     let mut cluster = Cluster::start(3).await.unwrap();
     let leader = cluster.leader(0).await.unwrap();
     let cut = if leading { leader } else { (leader + 1) % 3 };
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     writers.longest_gap(Of::All);
     cluster.cut_from_peers(cut);
     // Until the others seal its WAL it serves its own streams, and is right to. Then it finds the seal where its next

@@ -9,8 +9,8 @@ use weir_tests::node::PATIENCE;
 use weir_tests::wait;
 
 use crate::cluster::{Cluster, soaking};
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 
@@ -54,7 +54,7 @@ async fn transfer(cluster: &mut Cluster, at: usize, stream: &str, to: usize) -> 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_node_is_drained_in_turn_and_takes_streams_again() {
     let mut cluster = Cluster::start(3).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     for node in 0..3 {
         let at = (node + 1) % 3;
         writers.progress(Of::All, 5).await.unwrap();
@@ -69,7 +69,7 @@ async fn each_node_is_drained_in_turn_and_takes_streams_again() {
             .took("appendsAgainS", again)
             .took("longestGapS", writers.longest_gap(Of::All))
             .write(&writers);
-        writers.know_owners(&mut cluster, at).await.unwrap();
+        writers::know_owners(&writers, &mut cluster, at).await.unwrap();
         assert!(writers.names(Of::Node(node)).is_empty(), "it has streams still");
         drain(&mut cluster, at, node, Method::DELETE).await.unwrap();
     }
@@ -80,7 +80,7 @@ async fn each_node_is_drained_in_turn_and_takes_streams_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_that_die_while_streams_move_lose_nothing_and_leave_none_stuck() {
     let mut cluster = Cluster::start(3).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     let mut moves = 0;
     for round in 0..if soaking() { 20 } else { 2 } {
         let at = cluster.rng.index(3);

@@ -4,7 +4,7 @@ use weir_tests::files::{Scratch, copy_tree};
 use weir_tests::node::{PATIENCE, Setup};
 
 use crate::cluster::Cluster;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
 
 /// The cluster of a directory.
 fn uid(directory: &std::path::Path) -> String {
@@ -16,7 +16,7 @@ fn uid(directory: &std::path::Path) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn directories_buckets_and_nodes_of_another_cluster_are_refused_by_name() {
     let mut cluster = Cluster::start(3).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     let ours = cluster.asked(0, "/admin/cluster").await.unwrap()["uid"].as_str().unwrap().to_owned();
     let before: Vec<_> = cluster.bucket.keys().into_iter().filter(|k| k.contains("cluster.json")).collect();
 

@@ -3,14 +3,14 @@
 use weir_tests::wait;
 
 use crate::cluster::{Cluster, soaking};
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 /// Kills and starts nodes anew, one after the other.
 async fn come_back(nodes: usize, rounds: usize) {
     let mut cluster = Cluster::start(nodes).await.unwrap();
     let doors: Vec<_> = (0..nodes).collect();
-    let writers = Writers::start(&mut cluster, &doors).await.unwrap();
+    let writers = writers::start(&mut cluster, &doors).await.unwrap();
     for round in 0..rounds {
         let victim = cluster.rng.index(nodes);
         let leads = cluster.leader((victim + 1) % nodes).await.unwrap() == victim;
@@ -49,7 +49,7 @@ async fn lose(nodes: usize, leading: bool) {
     let leader = cluster.leader(0).await.unwrap();
     let victim = if leading { leader } else { (leader + 1) % nodes };
     let doors: Vec<_> = (0..nodes).filter(|i| *i != victim).collect();
-    let writers = Writers::start(&mut cluster, &doors).await.unwrap();
+    let writers = writers::start(&mut cluster, &doors).await.unwrap();
     let before = writers.count(Of::Others(victim));
     writers.longest_gap(Of::All);
     let lost = writers.now();
@@ -86,7 +86,7 @@ async fn two_of_five_are_lost_one_after_the_other() {
     let mut cluster = Cluster::start(5).await.unwrap();
     // Voters are among the first to have joined; whoever they are, three of five are left.
     let doors = [0, 1, 2];
-    let writers = Writers::start(&mut cluster, &doors).await.unwrap();
+    let writers = writers::start(&mut cluster, &doors).await.unwrap();
     for victim in [3, 4] {
         let lost = writers.now();
         cluster.kill(victim);

@@ -1,21 +1,21 @@
 //! The metadata log's leader is killed again and again: appends to streams open elsewhere never notice.
 
 use crate::cluster::{Cluster, soaking};
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_its_leader_again_and_again_appends_elsewhere_go_on() {
     // Three vote; the two that do not are the clients' doors, and live.
     let mut cluster = Cluster::start(5).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[3, 4]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[3, 4]).await.unwrap();
     for round in 0..if soaking() { 20 } else { 3 } {
         let leader = cluster.leader(4).await.unwrap();
         if leader > 2 {
             // It may come to vote once others were gone for long; not within this test's time.
             panic!("node {leader} leads");
         }
-        writers.know_owners(&mut cluster, 4).await.unwrap();
+        writers::know_owners(&writers, &mut cluster, 4).await.unwrap();
         let before = writers.count(Of::Others(leader));
         writers.longest_gap(Of::All);
         let killed = writers.now();

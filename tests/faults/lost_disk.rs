@@ -7,8 +7,8 @@ use weir_tests::node::PATIENCE;
 use weir_tests::wait;
 
 use crate::cluster::Cluster;
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 async fn raft_id(cluster: &mut Cluster, at: usize, node: usize) -> Result<u64> {
     let about = cluster.about(at, &Cluster::name(node)).await?;
@@ -18,7 +18,7 @@ async fn raft_id(cluster: &mut Cluster, at: usize, node: usize) -> Result<u64> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_without_its_disk_comes_back_as_another_member_and_votes() {
     let mut cluster = Cluster::start(3).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     let leader = cluster.leader(0).await.unwrap();
     let (lost, third) = ((leader + 1) % 3, (leader + 2) % 3);
     let old = raft_id(&mut cluster, leader, lost).await.unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Every scenario appends all the while ([`writers`]) and ends with the checker's verdict: nothing acknowledged is lost,
 //! nothing doubled, order kept, no stale answer, and one writing session per stream and epoch. Times and failed requests
-//! are measured and written down ([`figures`]), never asserted. What takes long is ignored in the gate; `make soak` runs
+//! are measured and written down ([`weir_tests::figures`]), never asserted. What takes long is ignored in the gate; `make soak` runs
 //! it all, with the default time-outs (`WEIR_SOAK`).
 
 #![allow(
@@ -19,7 +19,6 @@ mod clocks;
 mod cluster;
 mod cut_off;
 mod drain;
-mod figures;
 mod foreign;
 mod killed;
 mod leader;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use weir_tests::node::{PATIENCE, aborted, has_fault_points};
 
 use crate::cluster::{Cluster, soaking};
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of, Writers};
 
 /// What makes some node go there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ async fn an_abort_at_any_step_stops_nobody_else_and_loses_nothing() {
     while !soaking() && only.is_empty() && chosen.len() > IN_THE_GATE {
         chosen.remove(cluster.rng.index(chosen.len()));
     }
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     for (name, by) in chosen {
         let since = Instant::now();
         let tried = abort_at(&mut cluster, &writers, name, *by).await;
@@ -102,7 +102,7 @@ async fn abort_at(cluster: &mut Cluster, writers: &Writers, name: &str, by: By) 
         LeaderLeaving => cluster.leader(0).await?,
         Losing => {
             // There must be something to recover.
-            writers.know_owners(cluster, 0).await?;
+            writers::know_owners(&writers, cluster, 0).await?;
             let most = (0..size).max_by_key(|i| writers.names(Of::Node(*i)).len());
             most.context("a node")?
         }

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use weir_tests::node::{Node, PATIENCE, Setup};
 
 use crate::cluster::Cluster;
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 /// Another directory, hence another member of the log, under the id of node `i`. Reached directly.
 fn twin_of(cluster: &Cluster, i: usize, name: &str) -> Setup {
@@ -29,7 +29,7 @@ async fn replaced(node: &mut Node) -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_processes_with_one_id_the_later_serves_and_the_other_waits() {
     let mut cluster = Cluster::start(3).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1]).await.unwrap();
     let began = writers.now();
     let mut twin = twin_of(&cluster, 2, "twin").spawn().unwrap();
     let mut first = cluster.take(2);
@@ -63,7 +63,7 @@ async fn of_two_processes_with_one_id_the_later_serves_and_the_other_waits() {
 #[ignore = "long: make soak"]
 async fn a_twin_whose_clock_is_behind_replaces_too() {
     let mut cluster = Cluster::start(3).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1]).await.unwrap();
     let began = writers.now();
     let twin = twin_of(&cluster, 2, "twin").flag("test-clock-offset-ms", -3_600_000);
     let mut twin = twin.spawn().unwrap();

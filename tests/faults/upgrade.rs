@@ -5,8 +5,8 @@ use weir_tests::node::PATIENCE;
 use weir_tests::{wait, wal};
 
 use crate::cluster::Cluster;
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 /// Makes a process of this build one of the next.
 const NEXT: (&str, &str) = ("WEIR_PRETEND_FORMAT", "2");
@@ -24,7 +24,7 @@ fn versions(cluster: &Cluster) -> Vec<u32> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_format_goes_up_after_the_last_node_and_an_old_build_is_refused_then() {
     let mut cluster = Cluster::start_with(3, &[("segment-age", "500ms")]).await.unwrap();
-    let writers = Writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
     for i in 0..3 {
         let seen = cluster.asked(i, "/admin/cluster").await.unwrap();
         assert_eq!(seen["formatVersion"], 1, "not every node reads more");

@@ -1,303 +1,32 @@
-//! Append load whose every request is written down for the checker, and counted.
-//!
-//! A writer per stream, an idempotent producer, one request at a time. A request that fails is sent again to the next node;
-//! one that fails there too counts as failed after one retry, and is sent on until it is acknowledged. Now and then a
-//! writer asks some node for the tail, which must never be behind what was acknowledged.
+//! The load of these scenarios, through the gates of their cluster.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
-use weir_tests::checker;
-use weir_tests::client::Client;
-use weir_tests::history::{History, Outcome, Refusal, Stamp};
+use anyhow::Result;
 use weir_tests::node::PATIENCE;
-use weir_tests::record::Record;
-use weir_tests::recorded::{Append, Name, Recorded};
-use weir_tests::rng::Rng;
-use weir_tests::wait;
+pub(crate) use weir_tests::writers::{Of, Writers};
+use weir_tests::writers::{Plan, owner_of};
 
 use crate::cluster::Cluster;
 
-/// A client's patience with one request.
-const DEADLINE: Duration = Duration::from_secs(5);
-/// Between two appends of a writer; between two tries of one that does not get through.
-const PAUSE: Duration = Duration::from_millis(20);
-const STREAMS: usize = 9;
-
-/// One stream and what its writer has seen.
-struct Stream {
-    name: Name,
-    /// The node that owned it when that was last looked at.
-    owner: AtomicUsize,
-    acknowledged: AtomicUsize,
-    /// When the try began that was acknowledged last, in microseconds of the load's clock.
-    newest: AtomicU64,
-    /// The longest time without an acknowledgement since the last look, in microseconds.
-    gap: AtomicU64,
-    failed: AtomicUsize,
-    failed_twice: AtomicUsize,
+/// Creates streams until every node owns one, and begins. `doors`: the nodes that clients know.
+pub(crate) async fn start(cluster: &mut Cluster, doors: &[usize]) -> Result<Writers> {
+    let addresses = cluster.doors();
+    let plan = Plan {
+        doors: doors.iter().map(|i| addresses[*i].clone()).collect(),
+        streams: "f".to_owned(),
+        nodes: cluster.size(),
+        follow: false,
+        patience: PATIENCE,
+    };
+    let (rng, at) = (cluster.rng.fork(), doors[0]);
+    Writers::start(plan, rng, async |stream| owner(cluster, at, stream).await).await
 }
 
-struct Shared {
-    history: Arc<History>,
-    doors: Vec<Recorded>,
-    streams: Vec<Stream>,
-    began: Instant,
-    stop: AtomicBool,
-    /// What was counted up to the last figures.
-    told: Mutex<Count>,
-    next_record: AtomicU64,
+/// Looks who owns each stream now, by the word of node `at`.
+pub(crate) async fn know_owners(writers: &Writers, cluster: &mut Cluster, at: usize) -> Result<()> {
+    writers.know_owners(async |stream| owner(cluster, at, stream).await).await
 }
 
-/// Which streams are meant.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Of {
-    All,
-    /// Those that this node owned when that was last looked at.
-    Node(usize),
-    /// The others.
-    Others(usize),
-}
-
-impl Of {
-    fn has(self, stream: &Stream) -> bool {
-        match self {
-            Self::All => true,
-            Self::Node(i) => stream.owner.load(Ordering::SeqCst) == i,
-            Self::Others(i) => stream.owner.load(Ordering::SeqCst) != i,
-        }
-    }
-}
-
-/// Requests since the load began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Count {
-    pub(crate) acknowledged: usize,
-    pub(crate) failed: usize,
-    pub(crate) failed_twice: usize,
-}
-
-/// A moment of the load's clock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment(u64);
-
-pub(crate) struct Writers {
-    shared: Arc<Shared>,
-    tasks: JoinSet<()>,
-}
-
-impl Writers {
-    /// Creates streams until every node owns one, and begins. `doors`: the nodes that clients know.
-    pub(crate) async fn start(cluster: &mut Cluster, doors: &[usize]) -> Result<Self> {
-        let history = Arc::new(History::default());
-        let addresses = cluster.doors();
-        let clients: Vec<_> = doors
-            .iter()
-            .map(|i| Recorded { client: Client::new(&addresses[*i], DEADLINE), history: history.clone() })
-            .collect();
-        let mut streams = Vec::new();
-        let mut rng = cluster.rng.fork();
-        while streams.len() < STREAMS.max(cluster.size() * 3) {
-            let name = Name { text: format!("f-{}", streams.len()).into(), json: false };
-            let created = || async {
-                let outcome = clients[0].create(&name, None, false).await;
-                Ok(matches!(outcome, Outcome::Created { .. }).then_some(()))
-            };
-            wait::until("a stream to be created", PATIENCE, created).await?;
-            let about = cluster.asked(doors[0], &format!("/admin/streams/{}", name.text)).await?;
-            streams.push(Stream {
-                name,
-                owner: AtomicUsize::new(owner_of(&about)?),
-                acknowledged: AtomicUsize::new(0),
-                newest: AtomicU64::new(0),
-                gap: AtomicU64::new(0),
-                failed: AtomicUsize::new(0),
-                failed_twice: AtomicUsize::new(0),
-            });
-        }
-        for node in 0..cluster.size() {
-            ensure!(streams.iter().any(|s| Of::Node(node).has(s)), "node {node} owns nothing");
-        }
-        let shared = Arc::new(Shared {
-            history,
-            doors: clients,
-            streams,
-            began: Instant::now(),
-            stop: AtomicBool::new(false),
-            told: Mutex::default(),
-            next_record: AtomicU64::new((rng.below(1 << 30) << 32) | 1),
-        });
-        let mut tasks = JoinSet::new();
-        for n in 0..shared.streams.len() {
-            let (shared, rng) = (shared.clone(), rng.fork());
-            tasks.spawn(async move { shared.write(n, rng).await });
-        }
-        let this = Self { shared, tasks };
-        this.all_append(this.now(), Of::All, "before anything happens").await?;
-        Ok(this)
-    }
-
-    pub(crate) fn now(&self) -> Moment {
-        Moment(self.shared.micros())
-    }
-
-    /// Waits until every stream meant has taken an append that was sent after `since`; gives how long after it the last
-    /// one did.
-    pub(crate) async fn all_append(&self, since: Moment, of: Of, when: &str) -> Result<Duration> {
-        let chosen: Vec<_> = self.shared.streams.iter().filter(|s| of.has(s)).collect();
-        ensure!(!chosen.is_empty(), "no such stream");
-        let done =
-            || async { Ok(chosen.iter().all(|s| s.newest.load(Ordering::SeqCst) > since.0).then_some(())) };
-        if let Err(e) = wait::until(&format!("appends {when}"), PATIENCE, done).await {
-            let late = chosen.iter().filter(|s| s.newest.load(Ordering::SeqCst) <= since.0);
-            let late: Vec<_> = late.map(|s| s.name.text.to_string()).collect();
-            bail!("{e:#}: none to {}", late.join(", "));
-        }
-        Ok(Duration::from_micros(self.shared.micros() - since.0))
-    }
-
-    /// Waits until every stream meant has taken so many more.
-    pub(crate) async fn progress(&self, of: Of, more: usize) -> Result<()> {
-        let chosen: Vec<_> = self.shared.streams.iter().filter(|s| of.has(s)).collect();
-        let goals: Vec<_> = chosen.iter().map(|s| s.acknowledged.load(Ordering::SeqCst) + more).collect();
-        let done = || async {
-            let mut each = chosen.iter().zip(&goals);
-            Ok(each.all(|(s, goal)| s.acknowledged.load(Ordering::SeqCst) >= *goal).then_some(()))
-        };
-        wait::until(&format!("{more} appends to each"), PATIENCE, done).await
-    }
-
-    pub(crate) fn count(&self, of: Of) -> Count {
-        let chosen = self.shared.streams.iter().filter(|s| of.has(s));
-        chosen.fold(Count::default(), |sum, s| Count {
-            acknowledged: sum.acknowledged + s.acknowledged.load(Ordering::SeqCst),
-            failed: sum.failed + s.failed.load(Ordering::SeqCst),
-            failed_twice: sum.failed_twice + s.failed_twice.load(Ordering::SeqCst),
-        })
-    }
-
-    /// Requests since this was last asked.
-    pub(crate) fn count_on(&self) -> Count {
-        let now = self.count(Of::All);
-        let before = std::mem::replace(&mut *self.shared.told.lock().unwrap(), now);
-        Count {
-            acknowledged: now.acknowledged - before.acknowledged,
-            failed: now.failed - before.failed,
-            failed_twice: now.failed_twice - before.failed_twice,
-        }
-    }
-
-    /// The longest time that one of the streams meant had no acknowledgement since this was last asked.
-    pub(crate) fn longest_gap(&self, of: Of) -> Duration {
-        let chosen = self.shared.streams.iter().filter(|s| of.has(s));
-        Duration::from_micros(chosen.map(|s| s.gap.swap(0, Ordering::SeqCst)).max().unwrap_or(0))
-    }
-
-    /// Paths of the streams meant.
-    pub(crate) fn names(&self, of: Of) -> Vec<String> {
-        self.shared.streams.iter().filter(|s| of.has(s)).map(|s| s.name.text.to_string()).collect()
-    }
-
-    /// Stops the load, reads every stream back, and gives the verdict on all that clients have seen.
-    pub(crate) async fn verify(mut self) -> Result<Count> {
-        self.shared.stop.store(true, Ordering::SeqCst);
-        while let Some(ended) = self.tasks.join_next().await {
-            ended?;
-        }
-        let count = self.count(Of::All);
-        for stream in &self.shared.streams {
-            let mut door = 0;
-            let what = format!("{} to be read", stream.name.text);
-            let end = Instant::now() + PATIENCE;
-            loop {
-                let client = &self.shared.doors[door % self.shared.doors.len()];
-                match client.read_all(&stream.name, 0).await {
-                    Outcome::Read(r) if r.up_to_date => break,
-                    Outcome::Refused(Refusal::Unavailable | Refusal::NotSent) | Outcome::Unknown => {}
-                    other => bail!("{what}: {other:?}"),
-                }
-                ensure!(Instant::now() < end, "waited {PATIENCE:?} for {what}");
-                door += 1;
-                sleep(PAUSE).await;
-            }
-        }
-        let found = checker::check(&self.shared.history.account());
-        let shown: Vec<_> = found.iter().take(12).map(ToString::to_string).collect();
-        ensure!(found.is_empty(), "{} broken promises:\n{}", found.len(), shown.join("\n"));
-        Ok(count)
-    }
-
-    /// Looks who owns each stream now.
-    pub(crate) async fn know_owners(&self, cluster: &mut Cluster, at: usize) -> Result<()> {
-        for stream in &self.shared.streams {
-            let about = cluster.asked(at, &format!("/admin/streams/{}", stream.name.text)).await?;
-            stream.owner.store(owner_of(&about)?, Ordering::SeqCst);
-        }
-        Ok(())
-    }
-}
-
-fn owner_of(stream: &Value) -> Result<usize> {
-    let owner = stream["ownership"]["node"].as_str().with_context(|| format!("an owner: {stream}"))?;
-    Ok(owner.trim_start_matches("node-").parse()?)
-}
-
-impl Shared {
-    fn micros(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-
-    async fn write(&self, n: usize, mut rng: Rng) {
-        let stream = &self.streams[n];
-        let mut door = n % self.doors.len();
-        let id: Arc<str> = format!("writer-{n}").into();
-        let mut last = self.micros();
-        for seq in 0.. {
-            if self.stop.load(Ordering::SeqCst) {
-                return;
-            }
-            let most = if rng.one_in(20) { 5_000 } else { 150 };
-            let record = Record {
-                id: self.next_record.fetch_add(1, Ordering::Relaxed),
-                pad: rng.below(most) as u32,
-                elements: 1,
-            };
-            let producer = Some(Stamp { id: id.clone(), epoch: 0, seq });
-            let append = Append { record: Some(record), producer, ..Append::default() };
-            let mut tries = 0;
-            loop {
-                let sent = self.micros();
-                if let Outcome::Appended { .. } = self.doors[door].append(&stream.name, &append).await {
-                    stream.newest.store(sent.max(1), Ordering::SeqCst);
-                    break;
-                }
-                tries += 1;
-                stream.failed.fetch_add(1, Ordering::SeqCst);
-                if tries == 2 {
-                    stream.failed_twice.fetch_add(1, Ordering::SeqCst);
-                }
-                if tries >= 2 {
-                    if self.stop.load(Ordering::SeqCst) {
-                        return;
-                    }
-                    sleep(PAUSE).await;
-                }
-                door = (door + 1) % self.doors.len();
-            }
-            stream.acknowledged.fetch_add(1, Ordering::SeqCst);
-            let now = self.micros();
-            stream.gap.fetch_max(now - last, Ordering::SeqCst);
-            last = now;
-            if rng.one_in(10) {
-                // Whatever it is answered is evidence.
-                self.doors[rng.index(self.doors.len())].head(&stream.name).await;
-            }
-            sleep(PAUSE).await;
-        }
-    }
+async fn owner(cluster: &mut Cluster, at: usize, stream: &str) -> Result<usize> {
+    let about = cluster.asked(at, &format!("/admin/streams/{stream}")).await?;
+    Ok(owner_of(&about)?.trim_start_matches("node-").parse()?)
 }

@@ -6,8 +6,8 @@ use rustix::process::Signal;
 use weir_tests::node::PATIENCE;
 
 use crate::cluster::Cluster;
-use crate::figures::Figures;
-use crate::writers::{Of, Writers};
+use crate::writers::{self, Of};
+use weir_tests::figures::Figures;
 
 const BYTES: [(&str, &str); 1] = [("content-type", "application/octet-stream")];
 
@@ -23,7 +23,7 @@ async fn hang(leading: bool) {
         cluster.settled(hung).await.unwrap();
     }
     let doors: Vec<_> = (0..3).filter(|i| *i != hung).collect();
-    let writers = Writers::start(&mut cluster, &doors).await.unwrap();
+    let writers = writers::start(&mut cluster, &doors).await.unwrap();
     let others = writers.count(Of::Others(hung));
     let zombie = cluster.node(hung).client().await.unwrap();
     writers.longest_gap(Of::All);

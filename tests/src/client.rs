@@ -53,6 +53,8 @@ pub struct Client {
     pool: Pool<HttpConnector, Full<Bytes>>,
     base: String,
     deadline: Duration,
+    /// Redirects that are followed for one request.
+    hops: usize,
 }
 
 impl Client {
@@ -62,7 +64,13 @@ impl Client {
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(deadline));
         let pool = Pool::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
-        Self { pool, base: format!("http://{address}"), deadline }
+        Self { pool, base: format!("http://{address}"), deadline, hops: 0 }
+    }
+
+    /// Whether it goes where a redirect leads, a few times for one request, with body and all.
+    #[must_use]
+    pub fn following(self, follow: bool) -> Self {
+        Self { hops: if follow { 4 } else { 0 }, ..self }
     }
 
     /// Sends one request to `target` (path and query) and takes the whole answer.
@@ -73,18 +81,38 @@ impl Client {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Answer, Failure> {
-        let mut request = Request::builder().method(method).uri(format!("{}{target}", self.base));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Full::new(body)).expect("the test's request is well formed");
-        match tokio::time::timeout(self.deadline, self.exchange(request)).await {
+        match tokio::time::timeout(self.deadline, self.exchange(method, target, headers, body)).await {
             Ok(result) => result,
             Err(_late) => Err(Failure::Late),
         }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
+    async fn exchange(
+        &self,
+        method: Method,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Answer, Failure> {
+        let mut uri = format!("{}{target}", self.base);
+        let mut hops = self.hops;
+        loop {
+            let mut request = Request::builder().method(method.clone()).uri(&uri);
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let request = request.body(Full::new(body.clone())).expect("the test's request is well formed");
+            let answer = self.once(request).await?;
+            // Whoever redirects has done nothing.
+            match answer.header("location").filter(|_| answer.status == 307 && hops > 0) {
+                Some(location) => uri = location.to_owned(),
+                None => return Ok(answer),
+            }
+            hops -= 1;
+        }
+    }
+
+    async fn once(&self, request: Request<Full<Bytes>>) -> Result<Answer, Failure> {
         let response = self.pool.request(request).await.map_err(|e| {
             let why = chain(&e);
             if e.is_connect() { Failure::NotSent(why) } else { Failure::Cut(why) }

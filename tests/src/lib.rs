@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! e2e, crash, faults → rounds → load → recorded → {client, history} ; checker → {history, record}
+//! faults, kubernetes → writers → recorded; → figures
 //! {cluster, doors} → node, s3, wal, files, raw, cli, front, gate
 //! ```
 
@@ -22,6 +23,7 @@ pub mod cli;
 pub mod client;
 pub mod cluster;
 pub mod doors;
+pub mod figures;
 pub mod files;
 pub mod front;
 pub mod gate;
@@ -38,3 +40,4 @@ pub mod rounds;
 pub mod s3;
 pub mod wait;
 pub mod wal;
+pub mod writers;

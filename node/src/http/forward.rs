@@ -1,11 +1,13 @@
 //! Forwarding: a request and its answer pass through this node to the owner and back, as a stream both ways.
 //!
-//! Invariant (I9): a request is sent again only if no byte of it had left, and then once. If it had and no answer came,
+//! Invariant (I9): a request is sent again only if no byte of it had left. If it had and no answer came,
 //! nobody knows what became of it: a change is answered 504 and never with a status that invites a blind repetition; a
-//! read may be asked for again (503). Nobody is waited for whose session is over. A body in one piece that is small is taken in first; a large one, or one whose
-//! length nobody knows, is passed on as it comes, under the limits that hold for bodies here. Called by `route`.
+//! read may be asked for again (503). Nobody is waited for whose session is over. A body in one piece that is small is
+//! taken in first; a large one, or one whose length nobody knows, is passed on as it comes, under the limits that hold for
+//! bodies here. Called by `route`.
 
 mod fields;
+mod lanes;
 mod outgoing;
 mod pool;
 mod through;
@@ -24,7 +26,7 @@ pub use self::pool::PoolLimits;
 
 use self::outgoing::{Inlet, Outgoing};
 pub(crate) use self::pool::Pool;
-use self::pool::{NoPlace, Place};
+use self::pool::{NoPlace, NotAlone, Place};
 use self::through::End;
 pub(crate) use self::through::Through;
 use super::body::{self, Body, Taken};
@@ -36,6 +38,8 @@ use crate::streams::StreamError;
 
 /// Up to this a body is taken in whole.
 const SMALL: u64 = 64 << 10;
+/// Up to so many fields a request is sure to pass over HTTP/1.1, where 100 are taken.
+const FEW: usize = 64;
 /// How long an answer that is on its way may take, when the session of who gave it is over.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 /// The longest silence within an event stream, which shows every so often that it is alive.
@@ -105,10 +109,18 @@ pub(super) async fn forward(
         Err(Either::Refused(_)) => Forwarded::BadBody,
     };
     match answered {
-        Ok((response, place)) => Ok(answer(r, to, response, place)),
+        Ok(Answered::Coming(response, place)) => Ok(answer(r, to, response, place)),
+        Ok(Answered::Whole(response)) => Ok(whole(response)),
         Err(Either::Refused(reject)) => Err(reject),
         Err(Either::Failed(failed)) => Err(no_answer(r, to, failed)),
     }
+}
+
+/// What the owner says.
+enum Answered {
+    /// Its body is yet to come.
+    Coming(Response<Incoming>, Place),
+    Whole(Response<Bytes>),
 }
 
 enum Either {
@@ -136,22 +148,16 @@ async fn attempt(
     to: &Owner,
     hop: Hop,
     source: Source<'_>,
-) -> Result<(Response<Incoming>, Place), Either> {
-    let whole = |bytes| request(r, to, hop, Outgoing::whole(bytes));
+) -> Result<Answered, Either> {
     let longer = r.app.limits.request_timeout * 2 + pool.slack();
     match source {
         // Kept while it is on its way: it holds its part of the memory for bodies.
-        Source::Taken(taken) => {
-            let request = whole(taken.owned())?;
-            Ok(exchange(r, pool, to, request, None, longer).await?)
-        }
-        Source::Arriving(_) if !r.takes_body() => {
-            Ok(exchange(r, pool, to, whole(Bytes::new())?, None, longer).await?)
-        }
+        Source::Taken(taken) => in_one_piece(r, pool, to, hop, taken.owned(), longer).await,
+        Source::Arriving(_) if !r.takes_body() => in_one_piece(r, pool, to, hop, Bytes::new(), longer).await,
         Source::Arriving(body) => match body.size_hint().exact() {
             Some(length) if length <= SMALL.min(r.app.limits.max_body) => {
                 let taken = r.app.take(body).await?;
-                Ok(exchange(r, pool, to, whole(taken.owned())?, None, longer).await?)
+                in_one_piece(r, pool, to, hop, taken.owned(), longer).await
             }
             length => {
                 let (max, within) = r.app.body_bounds(body);
@@ -174,6 +180,34 @@ async fn attempt(
             }
         },
     }
+}
+
+/// Sends a request whose body is here: an append over a connection of its own, if it may have one.
+async fn in_one_piece(
+    r: &Received<'_>,
+    pool: &Pool,
+    to: &Owner,
+    hop: Hop,
+    bytes: Bytes,
+    within: Duration,
+) -> Result<Answered, Either> {
+    let short = bytes.len() as u64 <= SMALL && r.header_map.len() <= FEW;
+    if *r.method == Method::POST && short {
+        let request = request(r, to, hop, Outgoing::whole(bytes.clone()))?;
+        let request = lanes::as_http1(request)
+            .map_err(|_e| Reject::bad("Host", "the request has no host to pass on"))?;
+        let sent = tokio::select! {
+            sent = pool.alone(&to.address.connect, request, within) => sent,
+            () = last_words(&to.over) => return Err(Failed::Unknown("its session is over".to_owned()).into()),
+        };
+        match sent {
+            Ok(response) => return Ok(Answered::Whole(response)),
+            Err(NotAlone::Unknown(why)) => return Err(Failed::Unknown(why).into()),
+            Err(NotAlone::NoLane) => {}
+        }
+    }
+    let request = request(r, to, hop, Outgoing::whole(bytes))?;
+    Ok(exchange(r, pool, to, request, None, within).await?)
 }
 
 /// Passes the client's body on, at the owner's pace. Ends early, without an error, if the owner wants no more of it.
@@ -219,7 +253,7 @@ async fn exchange(
     mut request: Request<Outgoing>,
     mut place: Option<Place>,
     within: Duration,
-) -> Result<(Response<Incoming>, Place), Failed> {
+) -> Result<Answered, Failed> {
     let live = *r.method == Method::GET && r.live();
     let within = if live { within + r.app.limits.long_poll } else { within };
     let mut again = true;
@@ -235,7 +269,7 @@ async fn exchange(
             () = last_words(&to.over) => return Err(Failed::Unknown("its session is over".to_owned())),
         };
         let mut failed = match sent {
-            Ok(response) => return Ok((response, at)),
+            Ok(response) => return Ok(Answered::Coming(response, at)),
             Err(failed) => failed,
         };
         match failed.take_message() {
@@ -279,6 +313,16 @@ fn answer(r: &Received<'_>, to: &Owner, from: Response<Incoming>, place: Place) 
     };
     let stop = events.then(|| Box::pin(end) as End);
     *response.body_mut() = Body::through(Through::new(body, place, r.app.metrics.clone(), patience, stop));
+    response
+}
+
+fn whole(from: Response<Bytes>) -> Response<Body> {
+    let (head, body) = from.into_parts();
+    let mut response =
+        Response::new(if body.is_empty() { Body::empty() } else { Body::parts([body].into()) });
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    fields::strip(response.headers_mut());
     response
 }
 

@@ -54,6 +54,12 @@ impl Router {
     pub(super) fn connections(&self) -> usize {
         self.pool.connections()
     }
+
+    /// Those of appends alone.
+    #[cfg(test)]
+    pub(super) fn lanes(&self) -> usize {
+        self.pool.lanes()
+    }
 }
 
 /// Where a request is to go, and the index of the metadata log up to which that was known.

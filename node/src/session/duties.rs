@@ -7,8 +7,10 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::future::ready;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use tokio::time::MissedTickBehavior;
 use weir_api::SessionId;
 
@@ -25,6 +27,8 @@ use crate::tasks::Tasks;
 const CLAIMS_EVERY: Duration = Duration::from_secs(1);
 /// How often pending transfers are looked at.
 const TRANSFERS_EVERY: Duration = Duration::from_secs(1);
+/// So many are called off at a time.
+const ABORTS: usize = 256;
 /// Between two looks at them.
 const REST: Duration = Duration::from_millis(10);
 /// A claim that could not be proposed is tried again after this.
@@ -186,20 +190,27 @@ impl Duties {
             let (_, mut pending) =
                 known.take().filter(|(of, _)| *of == term).unwrap_or((term, Pending::default()));
             let (state, _) = self.metadata.snapshot();
-            for abort in pending.look(self.clock.since_boot(), &state) {
-                let said = format!("{abort:?}");
-                match self.metadata.propose(abort).await {
-                    Ok(_) => tracing::warn!(transfer = said, "took too long: called off"),
-                    // It has completed, or ended otherwise.
-                    Err(ProposeError::Refused(_)) => {}
-                    Err(why) => {
-                        tracing::warn!(%why, "a transfer that takes too long is not called off yet");
-                        break;
-                    }
-                }
+            let late = pending.look(self.clock.since_boot(), &state);
+            // Side by side: none is held up by the others.
+            let aborts = futures::stream::iter(late).map(|abort| self.abort(abort)).buffer_unordered(ABORTS);
+            let failed: Vec<ProposeError> = aborts.filter_map(|why| ready(why)).collect().await;
+            if let Some(why) = failed.first() {
+                tracing::warn!(%why, transfers = failed.len(), "transfers that take too long are not called off yet");
             }
             known = Some((term, pending));
         }
+    }
+
+    /// Why it could not be said.
+    async fn abort(&self, abort: Command) -> Option<ProposeError> {
+        let said = format!("{abort:?}");
+        match self.metadata.propose(abort).await {
+            Ok(_) => tracing::warn!(transfer = said, "took too long: called off"),
+            // It has completed, or ended otherwise.
+            Err(ProposeError::Refused(_)) => {}
+            Err(why) => return Some(why),
+        }
+        None
     }
 }
 

@@ -205,6 +205,7 @@ impl Inner {
                 if let Some(ticket) = ticket {
                     ticket.wait().await.map_err(|_fenced| StreamError::OutcomeUnknown)?;
                 }
+                self.check_lease()?;
                 self.compare(&StreamInfo::open(&stream, stream.durable()), wanted)
             }
             Birth::Refused(e) => Err(e),

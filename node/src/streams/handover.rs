@@ -3,13 +3,16 @@
 //! Invariant (I1, I2): a stream is let go of only after it stopped appends and all it accepted is in segments, by a
 //! command that the log refuses otherwise; one that does not get there resumes, and appends that came meanwhile find
 //! it here or where it went, with nothing of them in the order. What was stopped is never left so: the steps between are
-//! not dropped midway. An open stream costs nothing for this: the task looks at what the view says of this session.
-//! One vital task.
+//! not dropped midway. Nobody waits for another's: one that is ready goes while others are not. An open stream costs
+//! nothing for this: the task looks at what the view says of this session. One vital task.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 use weir_api::{Offset, StreamEpoch, StreamId};
 
 use super::Inner;
@@ -34,6 +37,8 @@ const STUCK: Duration = Duration::from_secs(10);
 const PER_COMMAND: usize = 2_000;
 /// Streams that a target opens at a time, ahead of their first request.
 const OPENING: usize = 64;
+/// Streams that are not in memory and are let go of at a time.
+const UNLOADED: usize = 64;
 
 /// Why a stream is let go of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,14 +69,44 @@ impl Drained {
     }
 }
 
-/// What the view says of this session.
+/// What the view says of this session's transfers.
 struct Todo {
-    /// Streams open here that are to go.
+    /// Streams open here that are to go, and that nobody sees to yet.
     leaving: Vec<StreamId>,
     /// Streams that are to come here.
     coming: BTreeSet<StreamId>,
-    /// The node is to give everything away, and has something.
-    drain: bool,
+}
+
+/// Streams that are being handed over.
+#[derive(Default)]
+struct UnderWay {
+    ids: Mutex<BTreeSet<StreamId>>,
+    /// Some are not any more.
+    fewer: Notify,
+}
+
+/// Some of those under way; dropped, they are not.
+struct Batch {
+    of: Arc<UnderWay>,
+    ids: Vec<StreamId>,
+}
+
+impl UnderWay {
+    fn begin(self: &Arc<Self>, ids: Vec<StreamId>) -> Batch {
+        self.ids.lock().extend(&ids);
+        Batch { of: self.clone(), ids }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        let mut under_way = self.of.ids.lock();
+        for id in &self.ids {
+            under_way.remove(id);
+        }
+        drop(under_way);
+        self.of.fewer.notify_one();
+    }
 }
 
 /// Runs until the node stops.
@@ -90,22 +125,33 @@ pub(super) async fn run(inner: Arc<Inner>) -> anyhow::Result<()> {
 async fn follow_transfers(inner: &Arc<Inner>) {
     let mut applied = inner.metadata.applied();
     let mut expected = BTreeSet::new();
+    let under_way = Arc::new(UnderWay::default());
     loop {
         applied.borrow_and_update();
-        let Todo { leaving, coming, .. } = inner.metadata.read(|state| todo(inner, state));
+        let Todo { leaving, coming } = {
+            let known = under_way.ids.lock().clone();
+            inner.metadata.read(|state| todo(inner, state, &known))
+        };
         let arrived: Vec<StreamId> = expected.difference(&coming).copied().collect();
         expected = coming;
         if !arrived.is_empty() {
             let this = inner.clone();
             inner.tasks.spawn(async move { this.open_ahead(arrived).await });
         }
-        let busy = !leaving.is_empty();
-        if busy {
-            inner.transfer_out(leaving).await;
+        if !leaving.is_empty() {
+            let (this, batch) = (inner.clone(), under_way.begin(leaving));
+            inner.tasks.spawn(async move {
+                let stopping = this.tasks.stopping().clone();
+                let _done: Option<()> = stopping.run_until_cancelled(this.transfer_out(&batch.ids)).await;
+            });
         }
-        // The log stopped: so does the node.
-        if !busy && applied.changed().await.is_err() {
-            return;
+        tokio::select! {
+            changed = applied.changed() => if changed.is_err() {
+                // The log stopped: so does the node.
+                return;
+            },
+            // What is not gone is tried again.
+            () = under_way.fewer.notified() => {}
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -115,7 +161,7 @@ async fn follow_drains(inner: &Arc<Inner>) {
     let mut applied = inner.metadata.applied();
     loop {
         applied.borrow_and_update();
-        if inner.metadata.read(|state| todo(inner, state).drain) {
+        if inner.metadata.read(|state| is_to_drain(inner, state)) {
             tracing::info!("draining: every stream of this node goes to another");
             let began = inner.clock.monotonic();
             let drained = inner.give_everything_away().await;
@@ -136,18 +182,22 @@ async fn follow_drains(inner: &Arc<Inner>) {
     }
 }
 
-fn todo(inner: &Inner, state: &State) -> Todo {
+fn todo(inner: &Inner, state: &State, under_way: &BTreeSet<StreamId>) -> Todo {
     let me = inner.number;
     let (mut leaving, mut coming) = (Vec::new(), BTreeSet::new());
     for (id, transfer) in state.transfers_of(me) {
         if transfer.target == me {
             coming.insert(id);
-        } else if leaving.len() < BATCH {
+        } else if under_way.len() + leaving.len() < BATCH && !under_way.contains(&id) {
             leaving.push(id);
         }
     }
-    let drain = drains(inner, state) && state.live(me).is_some_and(|s| s.assigned > 0);
-    Todo { leaving, coming, drain }
+    Todo { leaving, coming }
+}
+
+/// The node is to give everything away, and has something.
+fn is_to_drain(inner: &Inner, state: &State) -> bool {
+    drains(inner, state) && state.live(inner.number).is_some_and(|s| s.assigned > 0)
 }
 
 fn drains(inner: &Inner, state: &State) -> bool {
@@ -189,27 +239,35 @@ impl Inner {
     }
 
     /// Lets go of streams for which a transfer is pending.
-    async fn transfer_out(self: &Arc<Self>, ids: Vec<StreamId>) {
-        let mut open = Vec::new();
+    async fn transfer_out(self: &Arc<Self>, ids: &[StreamId]) {
+        let (mut open, mut unloaded) = (Vec::new(), Vec::new());
         for id in ids {
-            match self.registry.by_id(id) {
+            match self.registry.by_id(*id) {
                 Some(stream) => open.push(stream),
-                None => self.let_go_unloaded(id, Way::Release).await,
+                None => unloaded.push(*id),
             }
         }
+        let unloaded = futures::stream::iter(unloaded).for_each_concurrent(UNLOADED, |id| {
+            let this = self.clone();
+            async move { this.let_go_unloaded(id, Way::Release).await }
+        });
         let wanted = |state: &State, id| state.transfer(id).is_some_and(|t| t.source == self.number);
         let (ids, began) = (open.iter().map(|s| s.id).collect::<Vec<_>>(), self.clock.monotonic());
-        let gone = self.let_go(open, Way::Release, wanted).await;
-        let kept = |state: &State, id| {
-            let mine = matches!(state.disposition(id), Some(Disposition::OpenAt(at, _)) if at == self.number);
-            mine && !wanted(state, id)
+        let loaded = async {
+            let gone = self.let_go(open, Way::Release, wanted).await;
+            let kept = |state: &State, id| {
+                let mine =
+                    matches!(state.disposition(id), Some(Disposition::OpenAt(at, _)) if at == self.number);
+                mine && !wanted(state, id)
+            };
+            let aborted = self.metadata.read(|state| ids.iter().filter(|id| kept(state, **id)).count());
+            self.meters.moves.transferred(gone, aborted, began.elapsed());
         };
-        let aborted = self.metadata.read(|state| ids.iter().filter(|id| kept(state, **id)).count());
-        self.meters.moves.transferred(gone, aborted, began.elapsed());
+        tokio::join!(loaded, unloaded);
     }
 
-    /// Stops the streams, brings all they accepted into segments, and lets go of them; answers how many went. Those that
-    /// are not `wanted` to go any more, or cannot within half of an append's patience, resume.
+    /// Stops the streams, brings all they accepted into segments, and lets go of each that is ready; answers how many went.
+    /// Those that are not `wanted` to go any more, or cannot within half of an append's patience, resume.
     async fn let_go(
         self: &Arc<Self>,
         streams: Vec<Arc<OpenStream>>,
@@ -220,44 +278,39 @@ impl Inner {
         fault::point("handover.stopped");
         let began = self.clock.monotonic();
         let within = self.limits.patience / 2;
+        let mut gone = 0;
         loop {
             let kept: Vec<bool> =
                 self.metadata.read(|state| stopped.iter().map(|s| wanted(state, s.id)).collect());
-            let mut kept = kept.into_iter();
-            stopped.retain(|stream| {
-                let keep = kept.next().unwrap_or(false);
-                if !keep {
-                    stream.resume();
+            let (mut ready, mut unsettled) = (Vec::new(), Vec::new());
+            for (stream, keep) in stopped.into_iter().zip(kept) {
+                match stream.settled_tail() {
+                    _ if !keep => stream.resume(),
+                    Some(tail) => ready.push((stream, tail)),
+                    None => unsettled.push(stream),
                 }
-                keep
-            });
+            }
+            let mut ready = ready.into_iter();
+            loop {
+                let batch: Vec<_> = ready.by_ref().take(PER_COMMAND).collect();
+                if batch.is_empty() {
+                    break;
+                }
+                gone += self.release_batch(batch, way).await;
+            }
+            stopped = unsettled;
             let left = within.saturating_sub(began.elapsed());
-            let unsettled: Vec<_> = stopped.iter().filter(|s| s.settled_tail().is_none()).collect();
-            if unsettled.is_empty() || left.is_zero() {
+            if stopped.is_empty() || left.is_zero() {
                 break;
             }
-            self.hurry_along(&unsettled, left).await;
+            self.hurry_along(&stopped, left).await;
         }
-        let mut ready = Vec::new();
-        for stream in stopped {
-            match stream.settled_tail() {
-                Some(tail) => ready.push((stream, tail)),
-                None => stream.resume(),
-            }
-        }
-        let mut gone = 0;
-        let mut ready = ready.into_iter();
-        loop {
-            let batch: Vec<_> = ready.by_ref().take(PER_COMMAND).collect();
-            if batch.is_empty() {
-                return gone;
-            }
-            gone += self.release_batch(batch, way).await;
-        }
+        stopped.iter().for_each(|stream| stream.resume());
+        gone
     }
 
     /// Gets the flusher to commit what these streams have accepted; looks again soon.
-    async fn hurry_along(&self, streams: &[&Arc<OpenStream>], within: Duration) {
+    async fn hurry_along(&self, streams: &[Arc<OpenStream>], within: Duration) {
         if streams.len() > AHEAD {
             // What is not durable yet is not in the backlog: another look asks for it.
             drop(tokio::time::timeout(within.min(PAUSE * 10), self.backlog.flush()).await);

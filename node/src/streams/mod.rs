@@ -368,6 +368,11 @@ impl Writer {
                     if let Some(ticket) = ticket {
                         ticket.wait().await.map_err(|_fenced| unknown())?;
                     }
+                    // A record that is stored shows that this session was not over when it was. Any other answer tells
+                    // how the stream is now, and a successor may know better.
+                    if !matches!(result, Ok(Appended { duplicate: false, .. })) {
+                        inner.check_lease()?;
+                    }
                     return result;
                 }
                 Attempt::Stopping => inner.patiently("another operation on the stream", signal).await?,

@@ -10,7 +10,7 @@ use crate::http::tests::config_in;
 use crate::metadata::command::{Answer, Command, Expiry};
 use crate::run;
 use crate::storage::faults::FaultStore;
-use crate::storage::record::Payload;
+use crate::storage::record::{Payload, ProducerStamp};
 
 mod handover;
 
@@ -27,6 +27,14 @@ struct Rig {
 
 impl Rig {
     async fn start() -> Self {
+        Self::start_with(None, |_| {}).await
+    }
+
+    /// `patience`: how long an operation waits for another.
+    async fn start_with(
+        patience: Option<Duration>,
+        change: impl FnOnce(&mut crate::config::ServeConfig),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut config = config_in(dir.path());
         config.wal_backlog_bytes = 1 << 20;
@@ -34,9 +42,11 @@ impl Rig {
         config.node_timeout = Duration::from_secs(600);
         // A wait that is wrong is to be seen as such, not as a refusal in the end.
         config.request_timeout = PATIENCE;
+        change(&mut config);
         let bucket = FaultStore::new();
         let clock = Clock::default();
-        let doors = run::Doors { store: Some(Store::over(bucket.clone(), "")), clock: clock.clone() };
+        let store = Some(Store::over(bucket.clone(), ""));
+        let doors = run::Doors { store, clock: clock.clone(), patience };
         let tasks = Tasks::default();
         let node = run::Node::start(config, doors, tasks.clone()).await.unwrap();
         Self { node, bucket, clock, tasks, _dir: dir }
@@ -70,6 +80,16 @@ impl Rig {
         self.beside(async move {
             let append =
                 Append { content: Some(Ok(payload(bytes))), producer: None, seq: None, closes: false };
+            streams.writer(&name.parse().unwrap()).await?.append(append).await
+        })
+    }
+
+    /// Appends as a producer does.
+    fn produce(&self, name: &'static str, seq: u64) -> impl Future<Output = Result<Appended, StreamError>> {
+        let streams = self.node.streams().clone();
+        self.beside(async move {
+            let producer = Some(ProducerStamp { id: "p".into(), epoch: 0, seq });
+            let append = Append { content: Some(Ok(payload(1))), producer, seq: None, closes: false };
             streams.writer(&name.parse().unwrap()).await?.append(append).await
         })
     }
@@ -231,5 +251,26 @@ async fn a_sweep_does_not_go_round_and_round_over_streams_that_others_are_ending
     };
     assert!(!sweeping.await, "there is nothing that another look would find");
     open.iter().for_each(|stream| stream.resume());
+    rig.stop().await;
+}
+
+/// Nobody but its successor knows what was appended since. What enters the order is another matter: the seal decides.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_be_fenced_tells_no_producer_what_its_next_number_is() {
+    // Renewed long after the test has ended.
+    let rig = Rig::start_with(None, |config| config.lease = Duration::from_secs(400)).await;
+    rig.create("n", spec("text/plain", None)).await.unwrap();
+    assert!(rig.produce("n", 0).await.is_ok());
+    let gap = rig.produce("n", 5).await;
+    assert_eq!(gap, Err(StreamError::ProducerGap { expected: 1, received: 5 }));
+    assert!(rig.produce("n", 0).await.unwrap().duplicate);
+
+    rig.clock.pass(Duration::from_secs(500));
+    for seq in [0, 5] {
+        let told = rig.produce("n", seq).await;
+        assert!(matches!(told, Err(StreamError::Unavailable { .. })), "{seq}: {told:?}");
+    }
+    let next = rig.produce("n", 1).await.unwrap();
+    assert!(!next.duplicate);
     rig.stop().await;
 }

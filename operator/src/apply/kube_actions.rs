@@ -37,12 +37,20 @@ pub(super) async fn act(client: &Client, cluster: &StreamCluster, action: &Actio
             Kind::PodDisruptionBudget => at.delete::<PodDisruptionBudget>(name, uid, false).await,
         },
         Action::CreateTokens => at.create_tokens().await,
-        Action::CreateVolume { name, body } => at.create::<PersistentVolumeClaim>(name, body).await,
+        // Somebody else's may have come by that name: no pod is made before it is seen whose it is.
+        Action::CreateVolume { name, body } => match at.create::<PersistentVolumeClaim>(name, body).await? {
+            true => Ok(true),
+            false => Err(Failure {
+                what: format!("creating PersistentVolumeClaim {name}"),
+                why: "it is there already".to_owned(),
+                passing: true,
+            }),
+        },
         Action::PatchVolume { name, uid, patch, why: _ } => {
             at.patch::<PersistentVolumeClaim>(name, uid, patch.clone()).await
         }
         Action::DeleteVolume { name, uid, version, why: _ } => {
-            at.delete_if::<PersistentVolumeClaim>(name, uid, version.clone(), false).await
+            at.delete_at::<PersistentVolumeClaim>(name, uid, version.as_deref(), false).await
         }
         Action::CreatePod { name, body } => at.create::<Pod>(name, body).await,
         Action::AnnotatePod { name, uid, annotations } => {
@@ -123,20 +131,23 @@ impl At<'_> {
     }
 
     async fn delete<K: Object>(&self, name: &str, uid: &str, force: bool) -> Result<bool, Failure> {
-        self.delete_if::<K>(name, uid, None, force).await
+        self.delete_at::<K>(name, uid, None, force).await
     }
 
-    async fn delete_if<K: Object>(
+    async fn delete_at<K: Object>(
         &self,
         name: &str,
         uid: &str,
-        version: Option<String>,
+        version: Option<&str>,
         force: bool,
     ) -> Result<bool, Failure> {
         let what = format!("deleting {} {name}", K::kind(&()));
         let params = DeleteParams {
             grace_period_seconds: force.then_some(0),
-            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: version }),
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: version.map(str::to_owned),
+            }),
             ..DeleteParams::default()
         };
         let call = async {

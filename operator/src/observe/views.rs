@@ -83,6 +83,7 @@ pub(super) fn volume(cluster: &StreamCluster, claim: &PersistentVolumeClaim) -> 
     let index = names::volume_index(&cluster.name_any(), ordinal, &name)?;
     let spec = claim.spec.clone().unwrap_or_default();
     let status = claim.status.clone().unwrap_or_default();
+    let bound = spec.volume_name.is_some() || status.phase.as_deref() != Some("Pending");
     let size = spec.resources.and_then(|r| r.requests).and_then(|r| quantity(&r.get("storage")?.0));
     let capacity = status.capacity.and_then(|c| quantity(&c.get("storage")?.0));
     let failed = |c: &&k8s_openapi::api::core::v1::PersistentVolumeClaimCondition| {
@@ -99,12 +100,11 @@ pub(super) fn volume(cluster: &StreamCluster, claim: &PersistentVolumeClaim) -> 
         abandoned: claim.annotations().contains_key(names::ABANDONED),
         resource_uid: claim.annotations().get(names::RESOURCE_UID).cloned().unwrap_or_default(),
         owned: !claim.owner_references().is_empty(),
+        class: spec.storage_class_name,
         requested: size.unwrap_or(0),
         capacity: capacity.unwrap_or(0),
-        bound: spec.volume_name.is_some_and(|v| !v.is_empty())
-            || !matches!(status.phase.as_deref(), None | Some("Pending")),
-        class: spec.storage_class_name,
-        version: claim.resource_version().unwrap_or_default(),
+        asked: claim.annotations().get(names::APPLIED).cloned(),
+        empty_at: claim.resource_version().filter(|_| !bound),
         resize_error,
         name,
     })

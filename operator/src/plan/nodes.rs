@@ -143,6 +143,14 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
     if v.resource_uid != uid {
         return patch(volume::adopt(facts.cluster), "taken over from a deleted StreamCluster");
     }
+    if is_of_no_use(facts, node, v) {
+        return Some(Action::DeleteVolume {
+            name: v.name.clone(),
+            uid: v.uid.clone(),
+            version: v.empty_at.clone(),
+            why: "metadata.volume has changed, and it was never bound".to_owned(),
+        });
+    }
     let owned = facts.cluster.spec.deletion_policy.when_deleted == Policy::Delete;
     if v.owned != owned {
         return patch(volume::ownership(facts.cluster, owned), "deletionPolicy.whenDeleted changed");
@@ -151,16 +159,6 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
         return None;
     }
     let spec = &facts.cluster.spec.metadata.volume;
-    let class = spec.storage_class_name.as_ref().filter(|c| !v.bound && v.class.as_ref() != Some(*c));
-    if let Some(class) = class {
-        // A claim's class is fixed; there is nothing in one that was never bound.
-        return Some(Action::DeleteVolume {
-            name: v.name.clone(),
-            uid: v.uid.clone(),
-            version: Some(v.version.clone()),
-            why: format!("it was never bound, and the storage class is {class} now"),
-        });
-    }
     let wanted = volume::quantity(&spec.size).filter(|_| v.requested > 0)?;
     if wanted > v.requested {
         return patch(volume::resize(&spec.size), "metadata.volume.size grew");
@@ -173,6 +171,12 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
         );
     }
     None
+}
+
+/// A claim that was never bound, and asks for what is not wanted any more: perhaps for a class that there is not.
+fn is_of_no_use(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> bool {
+    let never_used = v.empty_at.is_some() && node.pod.is_none_or(|p| p.host.is_none());
+    never_used && node.wanted && v.asked.as_ref().is_some_and(|had| *had != volume::asked(facts.cluster))
 }
 
 /// Volumes that the policy gives up: replaced ones once the node is back, and those of removed nodes.
@@ -215,6 +219,7 @@ pub(super) fn pods(facts: &Facts<'_>) -> Vec<Action> {
 
 fn create_pod(facts: &Facts<'_>, node: &Node<'_>) -> Option<Action> {
     let claim = match node.volume {
+        Some(v) if is_of_no_use(facts, node, v) => return None,
         Some(v) => v.name.clone(),
         None => {
             may_replace_data(facts, node).ok()?;

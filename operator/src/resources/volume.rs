@@ -20,7 +20,8 @@ pub fn claim(cluster: &StreamCluster, ordinal: u32, index: u32) -> Value {
     let mut meta = metadata(cluster, names::volume(&name, ordinal, index));
     meta.labels.get_or_insert_default().insert(names::ORDINAL.to_owned(), ordinal.to_string());
     let uid = cluster.uid().unwrap_or_default();
-    meta.annotations = Some([(names::RESOURCE_UID.to_owned(), uid)].into());
+    let ours = [(names::RESOURCE_UID.to_owned(), uid), (names::APPLIED.to_owned(), asked(cluster))];
+    meta.annotations = Some(ours.into());
     if cluster.spec.deletion_policy.when_deleted == Policy::Retain {
         meta.owner_references = None;
     }
@@ -39,6 +40,11 @@ pub fn claim(cluster: &StreamCluster, ordinal: u32, index: u32) -> Value {
         }),
         status: None,
     })
+}
+
+/// A digest of what a claim asks for: one that was never bound and asks for something else is of no use.
+pub fn asked(cluster: &StreamCluster) -> String {
+    names::digest(super::json(&cluster.spec.metadata.volume).to_string().as_bytes())
 }
 
 /// Marks a claim never to be used again.

@@ -276,6 +276,9 @@ fn create(store: &mut Store, mut key: Key, mut object: Value) -> (u16, Value) {
     if let Some(why) = store.forbid_pods.as_ref().filter(|_| key.0 == "pods") {
         return status(403, "Forbidden", &why.clone());
     }
+    if key.0 == "persistentvolumeclaims" {
+        object["status"] = json!({"phase": "Pending"});
+    }
     wrote(store, "create", &key);
     if key.0 == "events" {
         return (201, object);
@@ -365,8 +368,8 @@ fn merge(object: &mut Value, patch: &Value) {
 fn delete(store: &mut Store, key: &Key, options: &Value) -> (u16, Value) {
     let Some(had) = store.objects.get(key).cloned() else { return not_found(key) };
     for field in ["uid", "resourceVersion"] {
-        let said = &options["preconditions"][field];
-        if !said.is_null() && *said != had["metadata"][field] {
+        let wanted = &options["preconditions"][field];
+        if !wanted.is_null() && *wanted != had["metadata"][field] {
             return conflict(key, &format!("the {field} in the precondition does not match"));
         }
     }

@@ -19,6 +19,7 @@ mod golden;
 mod nodes;
 mod points;
 mod process;
+mod refused;
 mod rights;
 mod trouble;
 mod world;

@@ -106,7 +106,7 @@ async fn a_storage_class_that_there_is_not_is_named_and_another_is_enough() {
     assert_eq!(status, "False");
     assert!(
         message.contains("unbound immediate")
-            && message.contains("volume claim data-demo-0 of class missing is not bound"),
+            && message.contains("volume claim data-demo-0 (storage class missing) is not bound"),
         "{message}"
     );
     let writes = world.api.store.lock().writes.len();

@@ -7,7 +7,7 @@ audit_used() {
         select(.user.username == $user and .objectRef.resource != null)
         | .verb + " " + (.objectRef.apiGroup // "") + "/" + .objectRef.resource
           + (if .objectRef.subresource then "/" + .objectRef.subresource else "" end)
-          + (if .responseStatus.code == 403 then " REFUSED" else " ALLOWED" end)' | sort -u
+          + (if .annotations["authorization.k8s.io/decision"] == "forbid" then " REFUSED" else " ALLOWED" end)' | sort -u
 }
 
 # granted LABELS: lines `VERB GROUP/RESOURCE` of the Roles and ClusterRoles with these labels that are bound to an account.

@@ -94,7 +94,7 @@ start_host() {
 # Volumes of a host that no claim is bound to: those that never were made, and those whose claim is gone, wiped.
 # `local` volumes have nobody who makes or empties them.
 refill_volumes() {
-    local host="$1" n name phase dir made=0
+    local host="$1" n name phase dir made
     declare -A phases=()
     while read -r name phase; do phases[$name]="$phase"; done < <(
         kube get pv -l "weir.dev/bed-host=$host" -o 'jsonpath={range .items[*]}{.metadata.name} {.status.phase}{"\n"}{end}')
@@ -104,13 +104,12 @@ refill_volumes() {
         [[ ${phases[$name]:-} != Released && ${phases[$name]:-} != Failed ]] || released+=("$name")
     done
     ((${#released[@]} == 0)) || kube delete pv "${released[@]}" >/dev/null
-    for n in $(seq "$VOLUMES_PER_HOST"); do
+    made="$(for n in $(seq "$VOLUMES_PER_HOST"); do
         name="$host-$n"
         case ${phases[$name]:-} in '' | Released | Failed) ;; *) continue ;; esac
         dir="$BED/$host/var/lib/volumes/$n"
         rm -rf "$dir"
         mkdir -p "$dir"
-        made=$((made + 1))
         cat <<END
 ---
 apiVersion: v1
@@ -124,5 +123,6 @@ spec:
   local: {path: /var/lib/volumes/$n}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [$host]}]}]}}
 END
-    done | kube create -f - >/dev/null
+    done)"
+    [[ -z $made ]] || kube create -f - <<<"$made" >/dev/null
 }

@@ -13,6 +13,42 @@ need_root() {
     ((EUID == 0)) || fail "the test bed makes namespaces and mounts: run it as root, or use a cluster of yours with CONTEXT=… REGISTRY=…"
 }
 
+# What no package can bring. Programs that are not there yet are not asked.
+bed_check() {
+    local missing=()
+    if ((EUID != 0)); then
+        missing+=("root, to make namespaces and mounts")
+    else
+        lacks "network, process and mount namespaces" unshare --net --pid --fork --mount --propagation private --mount-proc true
+        # shellcheck disable=SC2016
+        lacks "the right to mount overlayfs" unshare --mount --propagation private bash -c '
+            mount -t tmpfs check /mnt && cd /mnt && mkdir lower upper work all &&
+            mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work check all'
+        ! command -v ip >/dev/null || lacks "veth links" unshare --net ip link add check-a type veth peer name check-b
+        ! command -v iptables >/dev/null || lacks "iptables with nat" unshare --net iptables -w -t nat -S
+        lacks "cgroups that may be written to" may_make_cgroups
+        command -v apt-get >/dev/null || lacks_packages
+    fi
+    ((${#missing[@]} == 0)) && return
+    printf 'this machine cannot run the Kubernetes test bed. Missing:\n' >&2
+    printf '  - %s\n' "${missing[@]}" >&2
+    return 1
+}
+lacks() {
+    local what="$1" said
+    shift
+    said="$("$@" 2>&1)" || missing+=("$what${said:+ (${said##*$'\n'})}")
+}
+lacks_packages() {
+    local entry
+    for entry in "${PACKAGES[@]}"; do [[ -e ${entry#*:} ]] || missing+=("what Debian calls ${entry%%:*}"); done
+}
+may_make_cgroups() {
+    local top=/sys/fs/cgroup
+    [[ $(cgroup_version) == v2 ]] || top=/sys/fs/cgroup/memory
+    mkdir "$top/$CGROUP-check.$$" && rmdir "$top/$CGROUP-check.$$"
+}
+
 need_packages() {
     local entry missing=()
     for entry in "${PACKAGES[@]}"; do [[ -e ${entry#*:} ]] || missing+=("${entry%%:*}"); done

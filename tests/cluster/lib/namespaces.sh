@@ -15,6 +15,17 @@ inside() { # inside PLACE COMMAND…: in the network, mounts and processes of `c
     nsenter --target "$init" --net --mount --pid --uts -- "$@"
 }
 
+# A command of this machine, its processes and folders, with the network and the names of `control`: tests, which both talk
+# to the cluster and call the bed, whose record names processes as the machine does.
+run_at_control() {
+    local init
+    init="$(recorded control)" || fail "there is no bed: $BED_SOURCE/bed up"
+    export KUBECONFIG="$PKI/admin.kubeconfig" WEIR_BED="$BED_SOURCE/bed"
+    # shellcheck disable=SC2016
+    exec nsenter --target "$init" --net -- unshare --mount --propagation private \
+        bash -c 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"' run "$BED/resolv.conf" "$@"
+}
+
 # The only child of a process, once there is one.
 child_of() {
     local pid

@@ -62,14 +62,15 @@ push_weir() {
     done
 }
 
-install_operator() {
+install_operator() { # PREFIX POLICY [HELM FLAG…]
     local prefix="$1" policy="$2"
+    shift 2
     say "installing the operator with helm"
     ctl create namespace "$OPERATOR_NAMESPACE" --dry-run=client -o json |
         jq '.metadata.labels = {"pod-security.kubernetes.io/enforce": "restricted"}' | ctl apply -f - >/dev/null
     helm_ upgrade --install weir-operator "$REPO/charts/weir-operator" --namespace "$OPERATOR_NAMESPACE" \
         --set "image.repository=$prefix/weir-operator,image.tag=$OPERATOR_TAG,image.pullPolicy=$policy" \
-        --set "nodeImage.repository=$prefix/weir,nodeImage.tag=$NODE_TAG" --wait --timeout 3m >"$LOGS/helm.log" 2>&1 ||
+        --set "nodeImage.repository=$prefix/weir,nodeImage.tag=$NODE_TAG" "$@" --wait --timeout 3m >"$LOGS/helm.log" 2>&1 ||
         { tail -5 "$LOGS/helm.log" >&2; ctl -n "$OPERATOR_NAMESPACE" get pods >&2; fail "helm could not install the operator"; }
 }
 
@@ -134,6 +135,15 @@ END
     [[ -n ${CONTEXT:-} ]] || echo "  make down    removes every trace of it"
 }
 
+# `bed operator`: on the bed.
+operator_up() {
+    bed_is_up || fail "there is no bed: $BED_SOURCE/bed up"
+    build_binaries
+    build_weir "${BINARIES[@]}"
+    load_weir
+    install_operator "${NODE_IMAGE%/*}" Never "$@"
+}
+
 # `bed weir`: all of the above, on what runs.
 weir_up() {
     local prefix
@@ -144,11 +154,8 @@ weir_up() {
         prefix="$REGISTRY"
         install_operator "$prefix" IfNotPresent
     else
-        build_binaries
-        build_weir "${BINARIES[@]}"
-        load_weir
+        operator_up
         prefix="${NODE_IMAGE%/*}"
-        install_operator "$prefix" Never
     fi
     apply_quickstart "$prefix"
     look_whether_it_works

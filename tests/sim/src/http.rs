@@ -16,7 +16,7 @@ use turmoil::net::TcpStream;
 use weir_tests::client::{Answer, Failure};
 
 /// Redirects that are followed before a client gives up: more than the server ever makes.
-pub const HOPS: u32 = 8;
+pub const HOPS: usize = 8;
 
 /// For a connection to be made: a machine that is down does not answer.
 const CONNECT: Duration = Duration::from_millis(1_500);
@@ -48,6 +48,19 @@ pub struct Went {
     /// Who was asked last.
     pub by: String,
     /// Redirects followed.
+    pub sent_on: Vec<SentOn>,
+}
+
+/// A redirect.
+#[derive(Debug, Clone)]
+pub struct SentOn {
+    /// Whose.
+    pub by: String,
+    /// To which origin.
+    pub to: String,
+    /// The entry that its sender's view held.
+    pub index: u64,
+    /// How many it says that there were.
     pub hops: u32,
 }
 
@@ -55,7 +68,7 @@ impl Client {
     /// Asks `host:port`, and then whoever it is sent to.
     pub async fn send(&mut self, address: &str, say: &Say, within: Duration) -> Went {
         let end = Instant::now() + within;
-        let (mut by, mut target, mut hops) = (address.to_owned(), say.target.clone(), 0);
+        let (mut by, mut target, mut sent_on) = (address.to_owned(), say.target.clone(), Vec::new());
         loop {
             let answer = match timeout_at(end, self.once(&by, &target, say)).await {
                 Ok(answer) => answer,
@@ -64,17 +77,21 @@ impl Client {
                     Err(Failure::Late)
                 }
             };
-            let next = answer.as_ref().ok().filter(|a| a.status == 307 && hops < HOPS).and_then(place);
-            let Some((host, path)) = next else { return Went { answer, by, hops } };
+            let more = sent_on.len() < HOPS;
+            let next = answer.as_ref().ok().filter(|a| a.status == 307 && more).and_then(place);
+            let Some((host, path)) = next else { return Went { answer, by, sent_on } };
+            let (index, hops) = hop(&path);
+            sent_on.push(SentOn { by, to: format!("http://{host}"), index, hops });
             (by, target) = (host, path);
-            hops += 1;
         }
     }
 
     async fn once(&mut self, address: &str, target: &str, say: &Say) -> Result<Answer, Failure> {
         let request = || {
-            let mut request =
-                Request::builder().method(say.method.clone()).uri(target).header("host", address);
+            let mut request = Request::builder().method(say.method.clone()).uri(target);
+            if say.headers.iter().all(|(name, _)| *name != "host") {
+                request = request.header("host", address);
+            }
             for (name, value) in &say.headers {
                 request = request.header(*name, value);
             }
@@ -119,4 +136,15 @@ async fn connect(address: &str) -> Result<SendRequest<Full<Bytes>>, Failure> {
 fn place(a: &Answer) -> Option<(String, String)> {
     let uri: Uri = a.header("location")?.parse().ok()?;
     Some((uri.authority()?.to_string(), uri.path_and_query()?.to_string()))
+}
+
+/// The hop that a target names; one that names none knows nothing.
+fn hop(target: &str) -> (u64, u32) {
+    let said = || {
+        let query = target.split_once('?')?.1;
+        let (index, hops) =
+            query.split('&').find_map(|pair| pair.strip_prefix("weir-hop="))?.split_once('.')?;
+        Some((index.parse().ok()?, hops.parse().ok()?))
+    };
+    said().unwrap_or_default()
 }

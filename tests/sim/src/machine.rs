@@ -70,6 +70,8 @@ struct State {
     boot_id: u128,
     still: bool,
     waiting: Vec<Waker>,
+    /// Of a thread that is a moment behind the others when all goes on.
+    behind: Vec<Waker>,
 }
 
 impl Hardware {
@@ -83,6 +85,7 @@ impl Hardware {
             boot_id,
             still: false,
             waiting: Vec::new(),
+            behind: Vec::new(),
             rng,
         };
         Arc::new(Self {
@@ -99,14 +102,24 @@ impl Hardware {
         self.state.lock().wall_offset_ms += by;
     }
 
-    /// Nothing runs on it from now on, or all goes on.
+    /// Nothing runs on it from now on, or all goes on: in which order, and which of its threads first, nobody knows.
     pub fn stand_still(&self, still: bool) {
-        let waiting = {
+        let first = {
             let mut state = self.state.lock();
             state.still = still;
-            std::mem::take(&mut state.waiting)
+            let State { waiting, behind, rng, .. } = &mut *state;
+            let (first, late): (Vec<Waker>, Vec<Waker>) =
+                std::mem::take(waiting).into_iter().partition(|_| rng.one_in(2));
+            behind.extend(late);
+            first
         };
-        waiting.into_iter().for_each(Waker::wake);
+        first.into_iter().for_each(Waker::wake);
+    }
+
+    /// A step of time is over: those behind go on.
+    pub fn catch_up(&self) {
+        let behind = std::mem::take(&mut self.state.lock().behind);
+        behind.into_iter().for_each(Waker::wake);
     }
 
     /// It stands still.
@@ -120,6 +133,7 @@ impl Hardware {
         self.disk.crash(power, &mut state.rng);
         state.still = false;
         state.waiting.clear();
+        state.behind.clear();
         if power {
             state.boot_id = u128::from(state.rng.bits());
             state.up_since = Duration::ZERO;

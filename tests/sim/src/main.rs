@@ -30,7 +30,7 @@ fn main() -> ExitCode {
                 scenario = Scenario::named(&name);
                 if scenario.is_none() {
                     println!(
-                        "no such scenario: {name:?}; there are stale-views, zombies and many:NODES:STREAMS"
+                        "no such scenario: {name:?}; there are stale-views, zombies, islands, sleepers and many:NODES:STREAMS"
                     );
                     return ExitCode::from(2);
                 }

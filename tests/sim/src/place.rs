@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use weir::clock::Clock;
 use weir::config::{self, RoutingMode, ServeConfig, SettingArgs};
 use weir::run::{self, Doors, RunError};
 use weir::simulation::On;
@@ -131,7 +130,7 @@ impl Place {
         let stop = CancellationToken::new();
         *self.stop.lock() = stop.clone();
         let store = Store::over(Arc::new(Door::new(&self.bucket, self.hardware.host)), "");
-        let doors = Doors { clock: Clock::default(), store: Some(store) };
+        let doors = Doors { store: Some(store), ..Doors::default() };
         let asked = async move {
             stop.cancelled().await;
             "the simulation"

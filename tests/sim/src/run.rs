@@ -7,7 +7,7 @@ use weir_tests::rng::Rng;
 
 use crate::invariants::{self, Broken};
 use crate::schedule::{Scenario, Schedule};
-use crate::trace::{Trace, What};
+use crate::trace::{Fault, Trace, What};
 use crate::world::{Ran, World};
 
 /// What a run showed.
@@ -52,10 +52,23 @@ fn stale_views(trace: &Trace) -> Option<Broken> {
     }
 }
 
+/// Nodes do listen to the administrator: orders that are not heard move nothing and fence nobody, and no invariant
+/// would notice.
+fn strange_administrator(trace: &Trace) -> Option<Broken> {
+    let refused = |text: &&str| [": 401 ", ": 403 ", ": 421 "].iter().any(|status| text.contains(status));
+    let mut said = trace.events.iter().filter_map(|e| match &e.what {
+        What::Fault(Fault::Other(text)) => Some(&**text),
+        _ => None,
+    });
+    said.find(refused)
+        .map(|text| Broken { invariant: "run", message: format!("an order was not heard: {text}") })
+}
+
 /// Plays a schedule.
 pub fn play(seed: u64, schedule: Schedule, tell: fn(u64)) -> Verdict {
     let Ran { trace, stuck } = World::new(seed, schedule, tell).run();
     let mut broken = invariants::check(&trace);
+    broken.extend(strange_administrator(&trace));
     broken.extend(stuck.into_iter().map(|message| Broken { invariant: "progress", message }));
     Verdict { trace, broken }
 }

@@ -63,6 +63,10 @@ pub struct Schedule {
     pub streams: usize,
     /// Streams that are created once, appended to once and read back, and nothing else.
     pub bulk: usize,
+    /// How clients go about it.
+    pub habits: Habits,
+    /// A message takes at most so long.
+    pub latency_ms: u64,
     /// Which nodes forward.
     pub forwards: Vec<bool>,
     /// Their slots.
@@ -71,6 +75,22 @@ pub struct Schedule {
     pub actions: Vec<(u64, Action)>,
     /// When all is mended.
     pub calm_ms: u64,
+}
+
+/// How clients go about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Habits {
+    /// For so long a client waits for an answer; then it tries again elsewhere.
+    pub patience_ms: u64,
+    /// What was done at one node is often looked at through another at once.
+    pub nosy: bool,
+}
+
+impl Habits {
+    /// Nothing special.
+    pub const USUAL: Self = Self { patience_ms: 8_000, nosy: false };
+    /// Those that notice most of a node that says more than it knows.
+    const NOSY: Self = Self { patience_ms: 700, nosy: true };
 }
 
 /// A schedule made by hand.
@@ -82,15 +102,21 @@ pub enum Scenario {
     Many(usize, usize),
     /// Nodes that are fenced while clients still reach them, over a bucket that is slow to say what became of a put.
     Zombies,
+    /// Nodes that clients reach and that reach nobody: neither bucket nor log, or only one of them; and then they die.
+    Islands,
+    /// Nodes that stand still for longer than it takes to fence them, and then are islands.
+    Sleepers,
 }
 
 impl Scenario {
-    /// By its name: `stale-views`, `zombies`, or `many:NODES:STREAMS`.
+    /// By its name: `stale-views`, `zombies`, `islands`, `sleepers`, or `many:NODES:STREAMS`.
     pub fn named(name: &str) -> Option<Self> {
         let mut parts = name.split(':');
         match (parts.next()?, parts.next(), parts.next()) {
             ("stale-views", None, None) => Some(Self::StaleViews),
             ("zombies", None, None) => Some(Self::Zombies),
+            ("islands", None, None) => Some(Self::Islands),
+            ("sleepers", None, None) => Some(Self::Sleepers),
             ("many", Some(nodes), Some(streams)) => {
                 Some(Self::Many(nodes.parse().ok()?, streams.parse().ok()?))
             }
@@ -103,11 +129,15 @@ impl Scenario {
         match self {
             Self::StaleViews => stale_views(rng),
             Self::Zombies => zombies(rng),
+            Self::Islands => islands(rng),
+            Self::Sleepers => sleepers(rng),
             Self::Many(nodes, bulk) => Schedule {
                 nodes,
                 voters: 3,
                 streams: 0,
                 bulk,
+                habits: Habits::USUAL,
+                latency_ms: LATENCY_MS,
                 forwards: vec![false; nodes + 2],
                 slots: vec![1; nodes + 2],
                 actions: Vec::new(),
@@ -138,7 +168,19 @@ fn stale_views(rng: &mut Rng) -> Schedule {
     }
     actions.sort_by_key(|(at, _)| *at);
     let (forwards, slots) = (vec![false; 5], vec![1; 5]);
-    Schedule { nodes: 3, voters: 3, streams: 10, bulk: 0, forwards, slots, actions, calm_ms }
+    let habits = Habits { nosy: true, ..Habits::USUAL };
+    Schedule {
+        nodes: 3,
+        voters: 3,
+        streams: 10,
+        bulk: 0,
+        habits,
+        latency_ms: LATENCY_MS,
+        forwards,
+        slots,
+        actions,
+        calm_ms,
+    }
 }
 
 /// One node at a time is cut off from all but clients and bucket, or stands still, for longer than it takes to fence it;
@@ -179,9 +221,116 @@ fn zombies(rng: &mut Rng) -> Schedule {
         at += ms + rng.between(100, 1_200);
     }
     let (forwards, slots) = (vec![false; 5], vec![1; 5]);
-    Schedule { nodes: 3, voters: 3, streams: 8, bulk: 0, forwards, slots, actions, calm_ms }
+    let habits = Habits::USUAL;
+    Schedule {
+        nodes: 3,
+        voters: 3,
+        streams: 8,
+        bulk: 0,
+        habits,
+        latency_ms: LATENCY_MS,
+        forwards,
+        slots,
+        actions,
+        calm_ms,
+    }
 }
 
+/// One node at a time is an island for clients: what they do there never leaves it.
+fn islands(rng: &mut Rng) -> Schedule {
+    let calm_ms = 26_000;
+    let mut actions = Vec::new();
+    let mut at = FORMED_MS;
+    while at < calm_ms {
+        let node = rng.index(3);
+        let ms = match rng.below(4) {
+            // Its session lives, and nothing of what it takes is stored.
+            0 => {
+                let ms = rng.between(1_500, 4_000);
+                actions.push((at, Action::NoBucket { node, ms }));
+                ms
+            }
+            // Its session ends, and nobody tells it.
+            1 => {
+                let ms = rng.between(4_500, 7_000);
+                actions.push((at, Action::NoBucket { node, ms }));
+                actions.push((at, Action::Isolate { node, clients: false, ms }));
+                ms
+            }
+            // It is fenced at once, and does not hear of it: until its lease is over it may say how things are.
+            2 => {
+                let ms = rng.between(1_800, 3_000);
+                actions.push((at, Action::NoBucket { node, ms }));
+                actions.push((at, Action::Isolate { node, clients: false, ms }));
+                actions.push((at + rng.between(50, 400), Action::Fence { node }));
+                ms
+            }
+            // It is told, and does not know what became of what it had sent.
+            _ => {
+                let weather = Weather { silent: rng.between(300, 800), ..Weather::CALM };
+                actions.push((at, Action::Weather { weather, ms: 600 }));
+                actions.push((at + rng.between(50, 500), Action::Fence { node }));
+                1_500
+            }
+        };
+        // What it has in flight dies with it.
+        if rng.one_in(2) {
+            actions.push((at + ms - 20, Action::Crash { node, power: true, down_ms: 300 }));
+        }
+        at += ms + rng.between(300, 1_500);
+    }
+    actions.sort_by_key(|(at, _)| *at);
+    let (forwards, slots) = (vec![false; 5], vec![1; 5]);
+    let habits = Habits::NOSY;
+    Schedule {
+        nodes: 3,
+        voters: 3,
+        streams: 8,
+        bulk: 0,
+        habits,
+        latency_ms: LATENCY_MS,
+        forwards,
+        slots,
+        actions,
+        calm_ms,
+    }
+}
+
+/// Nodes sleep, and wake up where nobody but clients hears them, once others have their streams.
+fn sleepers(rng: &mut Rng) -> Schedule {
+    let calm_ms = 30_000;
+    let mut actions = Vec::new();
+    let mut at = FORMED_MS;
+    while at < calm_ms {
+        let node = rng.index(3);
+        let still = rng.between(3_500, 4_300);
+        // By then what it was asked and told last has arrived.
+        let cut = rng.between(150, 400);
+        let ms = still + rng.between(700, 1_600);
+        actions.push((at, Action::Pause { node, ms: still }));
+        actions.push((at + cut, Action::NoBucket { node, ms: ms - cut }));
+        actions.push((at + cut, Action::Isolate { node, clients: false, ms: ms - cut }));
+        at += ms + rng.between(1_000, 2_000);
+    }
+    let (forwards, slots, habits) = (vec![false; 5], vec![1; 5], Habits::NOSY);
+    // Much is on its way when one falls asleep.
+    let latency_ms = 40;
+    Schedule {
+        nodes: 3,
+        voters: 3,
+        streams: 8,
+        bulk: 0,
+        habits,
+        latency_ms,
+        forwards,
+        slots,
+        actions,
+        calm_ms,
+    }
+}
+
+/// A message takes at most so long, if nothing else is said.
+const LATENCY_MS: u64 = 12;
 /// Until here the cluster forms undisturbed.
 const FORMED_MS: u64 = 3_000;
 
@@ -205,6 +354,8 @@ impl Schedule {
             voters,
             streams: usize::try_from(rng.between(4, 10)).unwrap_or(4),
             bulk: 0,
+            habits: Habits::USUAL,
+            latency_ms: LATENCY_MS,
             forwards: (0..nodes + 2).map(|_| rng.one_in(2)).collect(),
             slots: (0..nodes + 2).map(|_| u32::try_from(rng.between(1, 3)).unwrap_or(1)).collect(),
             actions: Vec::new(),

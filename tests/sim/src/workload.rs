@@ -16,12 +16,10 @@ use weir_tests::meaning::{self, From};
 use weir_tests::record::Record;
 use weir_tests::rng::Rng;
 
-use crate::http::{Client, Say, Went};
+use crate::http::{Client, Say, SentOn, Went};
 use crate::place::CLIENT;
-use crate::trace::{Ask, ForkFrom, Host, Recorder, Told};
-
-/// How long a client waits for an answer, redirects included.
-const PATIENCE: Duration = Duration::from_secs(8);
+use crate::schedule::Habits;
+use crate::trace::{Ask, ForkFrom, Host, Recorder, Told, What};
 
 /// A stream name as clients know it.
 #[derive(Debug, Clone, Default)]
@@ -165,6 +163,8 @@ pub struct Worker {
     pub rng: Rng,
     /// Its connections.
     pub client: Client,
+    /// Its habits. How long it waits for an answer includes redirects.
+    pub habits: Habits,
 }
 
 impl Worker {
@@ -274,7 +274,10 @@ impl Worker {
             if name.fork {
                 self.head(&name).await;
             } else {
-                self.create(at, &name).await;
+                let created = self.create(at, &name).await;
+                if self.habits.nosy {
+                    self.look_again(at, &created).await;
+                }
             }
             return;
         }
@@ -302,6 +305,24 @@ impl Worker {
             _ => self.delete(&name).await,
         };
         self.known.with(at, |n| learn(n, &outcome));
+        if self.habits.nosy {
+            self.look_again(at, &outcome).await;
+        }
+    }
+
+    /// Whoever has changed something wants to see it, wherever that is.
+    async fn look_again(&mut self, at: usize, outcome: &Outcome) {
+        let changed =
+            matches!(outcome, Outcome::Created { .. } | Outcome::Appended { .. } | Outcome::Deleted);
+        if !changed || self.rng.one_in(3) {
+            return;
+        }
+        let name = self.known.with(at, |n| n.clone());
+        let seen = match self.rng.one_in(3) {
+            true => self.read_all(&name, 0).await,
+            false => self.head(&name).await,
+        };
+        self.known.with(at, |n| learn(n, &seen));
     }
 
     async fn call(&mut self, ask: Ask, say: Say, means: impl Fn(&Answer) -> Option<Outcome>) -> Outcome {
@@ -313,7 +334,12 @@ impl Worker {
         };
         let recorder = self.known.recorder.clone();
         let call = recorder.asked(self.number, host(&recorder, &node), ask);
-        let Went { answer, by, hops } = self.client.send(&node, &say, PATIENCE).await;
+        let patience = Duration::from_millis(self.habits.patience_ms);
+        let Went { answer, by, sent_on } = self.client.send(&node, &say, patience).await;
+        let hops = u32::try_from(sent_on.len()).unwrap_or(u32::MAX);
+        for SentOn { by, to, index, hops } in sent_on {
+            recorder.record(What::Redirected { call, by: host(&recorder, &by), to, index, hops });
+        }
         let (outcome, why) = meaning::of(&answer, means);
         let why = why.or_else(|| match &answer {
             Err(Failure::NotSent(why) | Failure::Cut(why)) => Some(why.clone()),

@@ -26,7 +26,7 @@ use crate::http::Client;
 use crate::machine::{Hardware, Time};
 use crate::ops::{Desk, Order};
 use crate::place::{Place, Setup};
-use crate::schedule::{Action, Schedule};
+use crate::schedule::{Action, Habits, Schedule};
 use crate::trace::{Disk, Fault, Host, Recorder, Trace, What};
 use crate::workload::{Known, Worker};
 
@@ -37,6 +37,8 @@ const STEP: Duration = Duration::from_millis(2);
 const LONG_STEP: Duration = Duration::from_millis(10);
 /// Machines with clients, and clients on each.
 const CLIENTS: (usize, usize) = (2, 3);
+/// The number of the client that looks at the end.
+const JUDGE: usize = 99;
 /// After all is mended, the cluster takes writes again within this time.
 const ALIVE: Duration = Duration::from_secs(60);
 /// And every name has a definite answer within this.
@@ -112,7 +114,7 @@ impl World {
             .epoch(std::time::SystemTime::UNIX_EPOCH)
             .simulation_duration(Duration::from_secs(3_600))
             .min_message_latency(Duration::from_millis(1))
-            .max_message_latency(Duration::from_millis(12))
+            .max_message_latency(Duration::from_millis(schedule.latency_ms))
             .tcp_capacity(4096)
             .enable_random_order()
             .build();
@@ -211,6 +213,8 @@ impl World {
             known: self.known.clone(),
             rng: self.rng.fork(),
             client: Client::default(),
+            // The judge has time.
+            habits: if number == JUDGE { Habits::USUAL } else { self.schedule.habits },
         }
     }
 
@@ -223,7 +227,7 @@ impl World {
     }
 
     fn add_judge(&mut self) {
-        let (mut worker, judged) = (self.worker(99), self.judged.clone());
+        let (mut worker, judged) = (self.worker(JUDGE), self.judged.clone());
         self.sim.client("judge", async move {
             judged.begin.cancelled().await;
             let alive = worker.prove_alive(ALIVE).await;
@@ -289,6 +293,7 @@ impl World {
         self.time.step(self.sim.elapsed());
         (self.tell)(self.time.us() * 1000);
         self.bucket.advance();
+        self.places.iter().for_each(|place| place.hardware.catch_up());
         while let Some(entry) = self.agenda.first_entry().filter(|e| e.key().0 <= self.time.us()) {
             let then = entry.remove();
             self.then(then);

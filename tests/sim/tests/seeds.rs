@@ -28,6 +28,16 @@ fn stale_views_send_nobody_in_circles() {
     assert!(failed.is_empty(), "{}", tell(&failed));
 }
 
+/// Nodes that others took for dead, and that clients still reach.
+#[test]
+fn nodes_that_are_not_heard_promise_nothing() {
+    // 27 of the zombies: one that was fenced told a producer which number comes next.
+    for (scenario, seeds) in [("zombies", [1, 2, 27]), ("islands", [1, 2, 3]), ("sleepers", [1, 2, 3])] {
+        let failed = play_all(SIM, &seeds, &["--scenario", scenario]);
+        assert!(failed.is_empty(), "{scenario}: {}", tell(&failed));
+    }
+}
+
 /// Nothing is broken here: it is the number of nodes and streams that is tried.
 #[test]
 fn fifty_nodes_make_ten_thousand_streams() {

@@ -1,6 +1,8 @@
-//! Writes the figures of a run of `faults/` into `docs/reliability.md`: lines of JSON in, a table between two marks out.
+//! Writes the figures of a run of `faults/` or `kubernetes/` into `docs/reliability.md`: lines of JSON in, a table between
+//! two marks out.
 //!
-//! `reliability FIGURES PAGE DATE COMMIT`. Called by `make soak`.
+//! `reliability FIGURES PAGE DATE COMMIT`, called by `make soak`; with what the tests printed as a fifth argument it is
+//! Kubernetes' table, called by `make test-cluster`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -45,20 +47,103 @@ const SCENARIOS: [(&str, &str); 18] = [
     ("upgrade", "A node is stopped and started as the next version, one after the other"),
 ];
 
+const KUBERNETES_BEGIN: &str = "<!-- Kubernetes: written by `make test-cluster`. -->";
+const KUBERNETES_END: &str = "<!-- End of Kubernetes. -->";
+
+/// The same for what happens on Kubernetes.
+const KUBERNETES: [(&str, &str); 11] = [
+    ("slots-edited", "A node's weight is edited"),
+    ("pod-deleted", "A pod is deleted"),
+    ("pod-deleted-by-force", "… by force, without grace"),
+    ("container-killed", "A container is killed (SIGKILL)"),
+    ("process-frozen", "A process is frozen until others have its streams, and wakes"),
+    (
+        "host-lost",
+        "A host is cut off from all but the bucket, its kubelet silent; its node comes back on another",
+    ),
+    ("scaled-up", "From three nodes to five"),
+    ("scaled-down", "From five nodes to three"),
+    ("rolled", "A changed pod template is rolled over all nodes"),
+    ("image-cannot-be-pulled", "An image that cannot be pulled is rolled out, and put right"),
+    ("operator-killed", "All pods are restarted, and the operator killed three times meanwhile"),
+];
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [figures, page, date, commit] = args.as_slice() else {
-        anyhow::bail!("usage: reliability FIGURES PAGE DATE COMMIT")
-    };
-    let lines = fs::read_to_string(figures).with_context(|| figures.clone())?;
-    let text = fs::read_to_string(page).with_context(|| page.clone())?;
-    let (before, rest) = text.split_once(BEGIN).context("the page has no place for figures")?;
-    let (_, after) = rest.split_once(END).context("the place for figures has no end")?;
-    let table = table(&lines)?;
-    let head = format!("Measured on {date} at commit {commit}, debug build, on a machine with other work.");
-    fs::write(page, format!("{before}{BEGIN}\n{head}\n\n{table}{END}{after}"))?;
-    println!("{page} has the figures of {figures}");
+    let read = |file: &String| fs::read_to_string(file).with_context(|| file.clone());
+    let measured = |date: &str, commit: &str| format!("Measured on {date} at commit {commit}, debug build");
+    match args.as_slice() {
+        [figures, page, date, commit] => {
+            let head = format!("{}, on a machine with other work.", measured(date, commit));
+            replace(page, BEGIN, END, &format!("{head}\n\n{}", table(&read(figures)?)?))
+        }
+        [figures, page, date, commit, results] => {
+            let head = format!("{}, on the test bed. {}", measured(date, commit), outcome(&read(results)?)?);
+            let table = kubernetes_table(&read(figures)?)?;
+            replace(page, KUBERNETES_BEGIN, KUBERNETES_END, &format!("{head}\n\n{table}"))
+        }
+        _ => anyhow::bail!("usage: reliability FIGURES PAGE DATE COMMIT [RESULTS]"),
+    }
+}
+
+fn replace(page: &str, begin: &str, end: &str, with: &str) -> Result<()> {
+    let text = fs::read_to_string(page).with_context(|| page.to_owned())?;
+    let (before, rest) = text.split_once(begin).context("the page has no place for this")?;
+    let (_, after) = rest.split_once(end).context("the place for it has no end")?;
+    fs::write(page, format!("{before}{begin}\n{with}{end}{after}"))?;
+    println!("{page} is written");
     Ok(())
+}
+
+/// In a sentence, from what cargo's tests print at their end.
+fn outcome(results: &str) -> Result<String> {
+    let (mut passed, mut failed) = (0, 0);
+    for line in results.lines().filter(|l| l.starts_with("test result: ")) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        for pair in words.windows(2) {
+            match pair[1] {
+                "passed;" => passed += pair[0].parse::<u64>()?,
+                "failed;" => failed += pair[0].parse::<u64>()?,
+                _ => {}
+            }
+        }
+    }
+    ensure!(passed + failed > 0, "no test has run");
+    Ok(format!("{passed} tests passed, {failed} failed."))
+}
+
+fn kubernetes_table(lines: &str) -> Result<String> {
+    let mut rows: BTreeMap<(usize, u64), Vec<Value>> = BTreeMap::new();
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        let name = line["scenario"].as_str().context("a scenario")?;
+        let place = KUBERNETES.iter().position(|(known, _)| *known == name);
+        let place = place.with_context(|| format!("no scenario is called {name}"))?;
+        rows.entry((place, line["nodes"].as_u64().context("nodes")?)).or_default().push(line);
+    }
+    ensure!(!rows.is_empty(), "there are no figures");
+    let mut out = String::from(
+        "| what happens | nodes | times | until all is as wanted, s: most | longest pause of a stream, s | requests \
+         acknowledged | tries that failed | requests that failed after one retry | writes of the operator: most |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    for ((place, nodes), lines) in rows {
+        let sum = |field: &str| lines.iter().filter_map(|l| l[field].as_u64()).sum::<u64>();
+        let most = |field: &str| lines.iter().filter_map(|l| l[field].as_f64()).fold(0.0, f64::max);
+        out.push_str(&format!(
+            "| {} | {nodes} | {} | {:.1} | {:.1} | {} | {} | {} | {} |\n",
+            KUBERNETES[place].1,
+            lines.len(),
+            most("fullServiceS"),
+            most("longestPauseS"),
+            sum("acknowledged"),
+            sum("failed"),
+            sum("failedAfterRetry"),
+            most("operatorWrites"),
+        ));
+    }
+    out.push('\n');
+    Ok(out)
 }
 
 /// What one scenario came to in one size of cluster.

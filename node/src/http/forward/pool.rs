@@ -1,4 +1,4 @@
-//! This node's own connections to the nodes that it forwards to.
+//! This node's own connections to the nodes that it forwards to: shared ones here, those of appends in `lanes`.
 //!
 //! Invariant: per owner there are at most so many connections and over each at most so many requests at a time; who
 //! finds no place is told so at once and nothing was sent. A connection is HTTP/2 without TLS, so that many readers that
@@ -8,14 +8,18 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
+use super::lanes::{Broken, Lanes, Seats};
 use super::outgoing::Outgoing;
 use crate::http::serve::OnTasks;
 use crate::net;
@@ -30,13 +34,18 @@ pub struct PoolLimits {
     pub requests: usize,
     /// With so many on every connection, another is made.
     pub spread: usize,
+    /// Connections to one owner besides, of one append at a time.
+    pub lanes: usize,
+    /// Those to all owners together.
+    pub all_lanes: usize,
     /// For a connection to be made.
     pub connect: Duration,
-    /// After so long without a request a connection is closed.
+    /// After so long without a request a connection is closed. (A node closes those of its clients after 75 s.)
     pub idle: Duration,
     /// What an owner may take longer than this node's own limits say.
     pub slack: Duration,
-    /// How often a silent connection with requests on it is asked, and how long it may take to answer.
+    /// How often a silent connection with requests on it is asked, and how long it may take to answer. Where it cannot be
+    /// asked the owner is connected to anew.
     pub ping: Duration,
 }
 
@@ -46,6 +55,9 @@ impl Default for PoolLimits {
             connections: 32,
             requests: 200,
             spread: 50,
+            lanes: 64,
+            // With the shared ones within what a node keeps of its files for itself.
+            all_lanes: 256,
             connect: Duration::from_secs(2),
             idle: Duration::from_secs(60),
             slack: Duration::from_secs(5),
@@ -76,14 +88,25 @@ struct Shared {
     tasks: Tasks,
     limits: PoolLimits,
     owners: Mutex<HashMap<String, Arc<Owner>>>,
+    /// The lanes of all.
+    lanes: Seats,
 }
 
 /// One owner's connections.
-#[derive(Default)]
 struct Owner {
     connections: Mutex<Vec<Connection>>,
     /// Held while a connection is made, with how the last attempt failed: those who waited for it share that.
     connecting: tokio::sync::Mutex<Option<(Instant, String)>>,
+    lanes: Lanes,
+}
+
+/// Why an append has no answer from a connection of its own.
+#[derive(Debug)]
+pub(super) enum NotAlone {
+    /// There is none for it, and nothing was sent: the shared ones are there.
+    NoLane,
+    /// It may have arrived.
+    Unknown(String),
 }
 
 struct Connection {
@@ -122,13 +145,18 @@ enum Found {
 
 impl Pool {
     pub(crate) fn new(tasks: Tasks, limits: PoolLimits) -> Self {
-        Self(Arc::new(Shared { tasks, limits, owners: Mutex::default() }))
+        let lanes = Seats::new(limits.all_lanes);
+        Self(Arc::new(Shared { tasks, limits, owners: Mutex::default(), lanes }))
     }
 
     /// A place for a request to the node at `address`.
     pub(super) async fn place(&self, address: &str) -> Result<Place, NoPlace> {
         let asked = Instant::now();
-        let owner = self.0.owners.lock().entry(address.to_owned()).or_default().clone();
+        let owner = {
+            let mut owners = self.0.owners.lock();
+            let new = || Arc::new(Owner::new(&self.0.limits));
+            owners.entry(address.to_owned()).or_insert_with(new).clone()
+        };
         match owner.find(&self.0.limits) {
             Found::Place(place) => return Ok(place),
             Found::Full => return Err(NoPlace::Busy),
@@ -151,6 +179,66 @@ impl Pool {
             Err(e) => {
                 *failed = Some((Instant::now(), e.to_string()));
                 Err(NoPlace::Unreachable(e.to_string()))
+            }
+        }
+    }
+
+    /// Sends a request over a connection of its own and takes in the whole answer.
+    pub(super) async fn alone(
+        &self,
+        address: &str,
+        mut request: Request<Outgoing>,
+        within: Duration,
+    ) -> Result<Response<Bytes>, NotAlone> {
+        let limits = &self.0.limits;
+        let owner = self.0.owners.lock().get(address).cloned();
+        let owner = owner.filter(|owner| owner.is_connected()).ok_or(NotAlone::NoLane)?;
+        loop {
+            let kept = owner.lanes.take(limits.idle);
+            let fresh = kept.is_none();
+            let mut lane = match kept {
+                Some(lane) => lane,
+                None => {
+                    let new = owner.lanes.open(address, &self.0.lanes, limits.connect).await;
+                    new.ok_or(NotAlone::NoLane)?
+                }
+            };
+            match self.answered(address, lane.exchange(request), within).await? {
+                Ok(response) => {
+                    owner.lanes.put(lane);
+                    return Ok(response);
+                }
+                // The other side closed it in this moment.
+                Err(Broken::NotSent(unsent)) if !fresh => request = *unsent,
+                Err(Broken::NotSent(_)) => return Err(NotAlone::NoLane),
+                Err(Broken::Unknown(why)) => return Err(NotAlone::Unknown(why)),
+            }
+        }
+    }
+
+    /// Waits for an answer, as long as the owner can be reached. HTTP/1.1 has nothing to ask a silent connection with.
+    async fn answered<T>(
+        &self,
+        address: &str,
+        answer: impl Future<Output = T>,
+        within: Duration,
+    ) -> Result<T, NotAlone> {
+        let (limits, until) = (&self.0.limits, Instant::now() + within);
+        let mut answer = pin!(answer);
+        loop {
+            let look = until.min(Instant::now() + limits.ping);
+            if let Ok(answered) = timeout_at(look, answer.as_mut()).await {
+                return Ok(answered);
+            }
+            if look >= until {
+                return Err(NotAlone::Unknown(format!("no answer in {within:?}")));
+            }
+            tokio::select! {
+                biased;
+                answered = answer.as_mut() => return Ok(answered),
+                reached = net::connect(address, limits.connect) => {
+                    reached.map_err(|e| NotAlone::Unknown(format!("no answer, and {e}")))?;
+                }
             }
         }
     }
@@ -217,9 +305,27 @@ impl Pool {
     pub(crate) fn connections(&self) -> usize {
         self.0.owners.lock().values().map(|o| o.connections.lock().len()).sum()
     }
+
+    /// Those of appends.
+    #[cfg(test)]
+    pub(crate) fn lanes(&self) -> usize {
+        let count = self.0.owners.lock().values().map(|o| o.lanes.count()).sum();
+        assert!(count <= self.0.lanes.taken());
+        count
+    }
 }
 
 impl Owner {
+    fn new(limits: &PoolLimits) -> Self {
+        let (connections, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { connections, connecting, lanes: Lanes::new(limits.lanes) }
+    }
+
+    /// Whether somebody was there when last asked.
+    fn is_connected(&self) -> bool {
+        self.connections.lock().iter().any(|c| !c.sender.is_closed())
+    }
+
     /// A place on the connection with the fewest requests.
     fn find(&self, limits: &PoolLimits) -> Found {
         let mut connections = self.connections.lock();
@@ -239,13 +345,15 @@ impl Owner {
         Found::Place(Place { sender: best.sender.clone(), load: best.load.clone() })
     }
 
-    /// Takes the connection out once it has been without requests for `idle`.
+    /// Takes the connection out once it has been without requests for `idle`; the last one once lanes have been as well.
     async fn idle(&self, load: &Arc<Mutex<Load>>, idle: Duration) -> Infallible {
         loop {
             let due = {
                 let mut connections = self.connections.lock();
                 let now = load.lock();
-                let due = now.idle_since + idle;
+                // The last one says that somebody is there to those that need no place on it.
+                let besides = if connections.len() == 1 { self.lanes.last_used() } else { None };
+                let due = besides.map_or(now.idle_since, |used| used.max(now.idle_since)) + idle;
                 if now.requests == 0 && due <= Instant::now() {
                     drop(now);
                     connections.retain(|c| !Arc::ptr_eq(&c.load, load));

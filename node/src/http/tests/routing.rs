@@ -16,6 +16,7 @@ use crate::metadata::command::{Command, FenceReason, Registration};
 
 mod forwarding;
 mod handover;
+mod lanes;
 mod redirects;
 mod stub;
 

@@ -159,6 +159,50 @@ async fn a_source_whose_target_ends_goes_on() {
     .await;
 }
 
+/// The leader looks once a second, so that what it has seen for half a minute by the node's clock is called off soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_source_that_does_not_let_go_keeps_the_stream_after_thirty_seconds() {
+    called_off(async |rig, stream, to| {
+        let pending = |state: &State| state.transfer(stream).is_some();
+        let waited = async {
+            while rig.node.metadata().read(pending) {
+                rig.clock.pass(Duration::from_secs(31));
+                let over = rig.until("it is called off", |state| !pending(state));
+                drop(timeout(Duration::from_secs(3), over).await);
+            }
+        };
+        timeout(PATIENCE, waited).await.expect("the leader calls it off");
+        let alive = rig.node.metadata().read(|state| state.nodes[&to.node].session.is_some());
+        assert!(alive, "and not because the target is gone");
+    })
+    .await;
+}
+
+/// With a patience that no test outlasts: whoever waited for another would wait for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_cannot_be_committed_holds_up_no_other() {
+    let rig = Rig::start_with(Some(Duration::from_secs(3_600)), |_| {}).await;
+    let b = rig.register("b").await;
+    let begun = [rig.open("quick", 5).await, rig.open("later", 5).await];
+    rig.node.streams().inner.backlog.flush().await;
+    let slow = rig.open("slow", 5).await;
+    rig.bucket.hang_all(true);
+    // In one look, as far as the log brings them together.
+    for id in [slow, begun[0]] {
+        rig.propose(Command::BeginTransfer { stream: id, to: b.clone() }).await;
+    }
+    rig.stopped(slow).await;
+    rig.until("it is handed over", |state| placed_at(state, begun[0], &b)).await;
+    // And one that comes later.
+    rig.propose(Command::BeginTransfer { stream: begun[1], to: b.clone() }).await;
+    rig.until("it is handed over", |state| placed_at(state, begun[1], &b)).await;
+    assert_eq!(rig.owner(slow).map(|s| s.node), Some(rig.me()));
+    rig.release();
+    rig.until("it is handed over", |state| placed_at(state, slow, &b)).await;
+    assert_eq!(rig.stream(slow).committed, Offset(5));
+    rig.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_handed_to_a_node_that_ended_is_opened_by_whoever_is_asked() {
     let (rig, b) = Rig::with_another().await;

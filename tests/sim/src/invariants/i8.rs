@@ -7,7 +7,7 @@ use weir::metadata::state::State;
 
 use super::Verdict;
 use super::log::Log;
-use crate::trace::{Call, Host, Trace, What};
+use crate::trace::{Call, Trace, What};
 
 /// A request is sent on at most so often.
 const HOPS: u32 = 3;
@@ -18,34 +18,25 @@ pub(super) fn check(verdict: &mut Verdict, trace: &Trace, log: &Log) {
         return;
     }
     let states = log.states();
-    let mut applied: BTreeMap<Host, u64> = BTreeMap::new();
     let mut hops: BTreeMap<Call, (u32, u64)> = BTreeMap::new();
     for event in &trace.events {
-        match &event.what {
-            What::Applied { host, index, .. } | What::Installed { host, index, .. } => {
-                applied.insert(*host, *index);
-            }
-            What::Redirected { call, by, to, index, hops: said } => {
-                let (count, last) = *hops.entry(*call).and_modify(|h| h.0 += 1).or_insert((1, 0));
-                let what = format!("call {}, sent on by {} to {to}", call.0, trace.name(*by));
-                if count > HOPS || *said > HOPS {
-                    verdict.report("I8", format!("{what}: hop {count}, and it says {said}"));
-                }
-                if *index < last {
-                    verdict.report(
-                        "I8",
-                        format!("{what}: it knows entry {index}, and a hop before knew {last}"),
-                    );
-                }
-                hops.insert(*call, (count, *index));
-                let view = applied.get(by).and_then(|at| states.range(..=*at).next_back());
-                if let Some((at, state)) = view
-                    && !is_alive(state, to)
-                {
-                    verdict.report("I8", format!("{what}: as of entry {at} no live session is there"));
-                }
-            }
-            _ => {}
+        let What::Redirected { call, by, to, index, hops: said } = &event.what else { continue };
+        let (count, last) = *hops.entry(*call).and_modify(|h| h.0 += 1).or_insert((1, 0));
+        let what = format!("call {}, sent on by {} to {to}", call.0, trace.name(*by));
+        if count > HOPS || *said > HOPS {
+            verdict.report("I8", format!("{what}: hop {count}, and it says {said}"));
+        }
+        if *index < last {
+            verdict.report("I8", format!("{what}: it knows entry {index}, and a hop before knew {last}"));
+        }
+        hops.insert(*call, (count, *index));
+        // It names what its sender's view held. Of what is beyond the log's end here nothing is known.
+        let known = states.last_key_value().is_some_and(|(last, _)| last >= index);
+        let view = states.range(..=*index).next_back().filter(|_| known);
+        if let Some((at, state)) = view
+            && !is_alive(state, to)
+        {
+            verdict.report("I8", format!("{what}: as of entry {at} no live session is there"));
         }
     }
 }
@@ -78,7 +69,7 @@ mod tests {
         let mut run = Made::new();
         run.session("a", 1);
         let call = run.asked("s", Action::Head);
-        (1..=3).for_each(|n| redirect(&mut run, call, "http://a:1", u64::from(n), n));
+        (1..=3).for_each(|n| redirect(&mut run, call, "http://a:1", 1 + u64::from(n), n));
         holds(&run, "I8");
     }
 

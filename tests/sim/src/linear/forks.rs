@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weir_tests::checker::{Kind, Life};
-use weir_tests::history::{Outcome, Reading, Refusal};
+use weir_tests::history::{Action, Outcome, Reading, Refusal};
 use weir_tests::record::Content;
 
 use super::Violation;
@@ -23,7 +23,10 @@ type Cells = BTreeMap<u64, Arc<[u8]>>;
 pub(super) fn take_out(found: &mut Vec<Violation>, calls: &mut [Asked], sorted: &mut [Sorted]) {
     let content: BTreeMap<Arc<str>, Cells> = sorted
         .iter()
-        .filter(|(_, _, lives)| lives.len() == 1)
+        // A name may have had lives of which nobody can be sure: whoever forked it may have met one of those.
+        .filter(|(_, own, lives)| {
+            lives.len() == 1 && own.iter().filter(|&&i| may_create(&calls[i])).count() == 1
+        })
         .map(|(name, _, lives)| (name.clone(), read(calls, lives[0].ops())))
         .collect();
     for (name, own, lives) in sorted {
@@ -46,13 +49,19 @@ pub(super) fn take_out(found: &mut Vec<Violation>, calls: &mut [Asked], sorted: 
     }
 }
 
+/// It made a stream, or may have.
+fn may_create(call: &Asked) -> bool {
+    let creates = matches!(call.ask.action, Action::Create { .. });
+    creates && matches!(call.outcome, Outcome::Created { new: true, .. } | Outcome::Unknown)
+}
+
 /// Where the fork left its source.
 fn offset(calls: &[Asked], own: &[usize], point: &ForkFrom) -> Option<u64> {
     point.at.or_else(|| {
         own.iter().map(|&i| &calls[i]).find_map(|c| match &c.outcome {
             Outcome::Created { new: true, next, .. } => {
                 let first = match &c.ask.action {
-                    weir_tests::history::Action::Create { first, .. } => *first,
+                    Action::Create { first, .. } => *first,
                     _ => None,
                 };
                 next.checked_sub(first.map_or(0, |r| r.span(c.ask.json)))

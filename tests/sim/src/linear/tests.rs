@@ -272,6 +272,20 @@ fn a_fork_outlives_its_source_and_does_not_revive_it() {
     script.fork("g", Some(tail(1)), created(true, 1), 90, 91).breaks(Kind::GhostStream);
 }
 
+/// Of two lives of the source's name one is not sure, and so it is not sure of which the fork is.
+#[test]
+fn a_fork_is_not_held_against_another_life_of_its_sources_name() {
+    let mut script = stream(&[1, 2]);
+    script.op(Action::Read, read(&[1, 2]), 40, 41);
+    script.ops[0].0.ttl_ms = Some(1000);
+    script.op(Action::Head, MISSING, 2000, 2001);
+    script.op(CREATE, Outcome::Unknown, 2010, 2011).op(CREATE, created(true, 0), 2020, 2021);
+    script.op(append(7), appended(1), 2030, 2031);
+    script.fork("f", Some(tail(1)), created(true, 1), 2040, 2041);
+    script.of("f", Action::Read, read(&[7]), 2050, 2051);
+    script.holds();
+}
+
 #[test]
 fn a_fork_of_what_exists_does_not_find_it_missing() {
     let mut script = stream(&[1]);

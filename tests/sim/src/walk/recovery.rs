@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use weir::metadata::command::{Answer, Command, CommitOrigin};
 use weir::metadata::state::Ownership;
+use weir::mutant::{self, Mutant};
 use weir_api::SessionId;
 
 use super::{Frame, Slot, Walk};
@@ -97,9 +98,15 @@ impl Walk {
             let (Some((no, _)), Some(s)) = (view.session_by_id(&ended), view.stream(f.stream)) else {
                 return false;
             };
-            s.ownership == Ownership::Open(no) && s.epoch == f.epoch && f.end() > s.committed
+            let now = s.epoch == f.epoch || mutant::on(Mutant::RecoveryIgnoresStreamEpoch);
+            s.ownership == Ownership::Open(no) && now && f.end() > s.committed
         };
         let counts: Vec<Frame> = objects[..taken].iter().flatten().filter(open_there).cloned().collect();
+        // As a node's: no segment holds two epochs of a stream, and a recovery that would need one gets no further.
+        if counts.iter().any(|f| counts.iter().any(|g| f.stream == g.stream && f.epoch != g.epoch)) {
+            drop(self.recovering.swap_remove(which));
+            return;
+        }
         let origin = CommitOrigin::Recovery { ended: ended.clone(), claim };
         match self.commit_frames(process, origin, counts, next) {
             Some(Ok(_)) => {

@@ -74,6 +74,8 @@ const MUTANTS: &[(Mutant, u64)] = &[
     (Mutant::DeleteByAnyone, 1_000),
     (Mutant::ForkBeyondCommitted, 100),
     (Mutant::ForkWithoutReference, 100),
+    // What a node's recovery looks at is looked at by the walk's, too.
+    (Mutant::RecoveryIgnoresStreamEpoch, 300),
 ];
 
 #[test]

@@ -5,7 +5,7 @@ use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::mpsc;
 
-use super::stub::{Deed, Stub};
+use super::stub::{Deed, Rig};
 use super::*;
 
 #[tokio::test]
@@ -119,41 +119,16 @@ async fn a_long_poll_waits_at_the_owner_and_ends_with_its_client() {
     pair.stop().await;
 }
 
-/// A front before a stub.
-struct Rig {
-    node: Node,
-    front: Front,
-    stub: Stub,
-}
-
-impl Rig {
-    async fn start(change: impl FnOnce(&mut HttpLimits)) -> Self {
-        Self::with(quick(), change).await
-    }
-
-    /// A stream `s` is placed at the stub.
-    async fn with(pool: PoolLimits, change: impl FnOnce(&mut HttpLimits)) -> Self {
-        let node = Node::start(|_| {}).await;
-        let stub = Stub::start(&node.tasks).await;
-        let metadata = node.node.metadata();
-        register(metadata, "a-stub", &stub.url, 1000).await;
-        let router =
-            Router::new(metadata.clone(), own(&node), RoutingMode::Forward, node.tasks.clone(), pool);
-        let front = Front::start((node.node.streams(), &node.tasks), router, change).await;
-        // Not through the front, whose limits may be shorter than a create takes.
-        assert_eq!(node.ask("PUT", "/v1/stream/s", &[TEXT], "").await.status, 201);
-        Self { node, front, stub }
-    }
-
-    async fn stop(self) {
-        self.front.stop.cancel();
-        self.node.stop().await;
-    }
-}
-
 #[tokio::test]
 async fn fields_of_a_connection_do_not_pass() {
-    let mut rig = Rig::start(|_| {}).await;
+    for lanes in [0, 1] {
+        fields_over(lanes).await;
+    }
+}
+
+async fn fields_over(lanes: usize) {
+    let mut rig = Rig::with(PoolLimits { lanes, ..quick() }, |_| {}).await;
+    rig.meet().await;
     rig.stub.then(Deed::Answer(204, ""));
     let fields = [
         TEXT,
@@ -165,9 +140,16 @@ async fn fields_of_a_connection_do_not_pass() {
     let reply = rig.front.ask("POST", "/v1/stream/s?a=b&weir-hop=1.1", &fields, "x").await;
     assert_eq!((reply.status, reply.get("connection-id")), (204, Some("kept")));
     let seen = rig.stub.next().await;
-    for gone in ["connection", "x-private", "te", "host", "expect", "transfer-encoding"] {
+    assert_eq!(rig.front.router.lanes(), lanes);
+    for gone in ["connection", "x-private", "te", "expect", "transfer-encoding"] {
         assert_eq!(seen.fields.get(gone), None, "{gone}");
     }
+    let host = seen.fields.get("host").map(|h| h.to_str().unwrap());
+    assert_eq!(
+        host.or(seen.uri.authority().map(|a| a.as_str())),
+        Some("test.example:80"),
+        "whom the client asked for"
+    );
     assert_eq!(seen.fields["authorization"], "Bearer t");
     assert_eq!(seen.fields["via"], "1.1 weir");
     assert_eq!(seen.uri.path_and_query().unwrap(), "/v1/stream/s?a=b");
@@ -233,6 +215,8 @@ async fn an_owner_that_does_not_answer_is_not_waited_for_for_ever() {
     .await;
     for (method, target, body, status) in [
         ("POST", "/v1/stream/s", "x", 504),
+        // The first had a shared connection, this one has its own.
+        ("POST", "/v1/stream/s", "x", 504),
         ("GET", "/v1/stream/s", "", 503),
         ("GET", "/v1/stream/s?offset=now&live=long-poll", "", 503),
     ] {
@@ -248,8 +232,11 @@ async fn an_owner_whose_session_is_over_is_not_waited_for() {
     let hour = Duration::from_secs(3_600);
     let mut rig = Rig::start(|l| (l.request_timeout, l.long_poll) = (hour, hour)).await;
     let mut waiting = Vec::new();
+    let post = format!("/v1/stream/s HTTP/1.1\r\nHost: x\r\n{TEXT}\r\nContent-Length: 1\r\n\r\nx");
     for (method, rest, status) in [
-        ("POST", format!("/v1/stream/s HTTP/1.1\r\nHost: x\r\n{TEXT}\r\nContent-Length: 1\r\n\r\nx"), 504),
+        // The first has a shared connection, the second its own.
+        ("POST", post.clone(), 504),
+        ("POST", post, 504),
         ("GET", "/v1/stream/s?offset=now&live=long-poll HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), 503),
     ] {
         rig.stub.then(Deed::Hold);
@@ -258,6 +245,7 @@ async fn an_owner_whose_session_is_over_is_not_waited_for() {
         drop(rig.stub.next().await);
         waiting.push((client, method, status));
     }
+    assert_eq!(rig.front.router.lanes(), 1);
     let (parts, answer) = mpsc::channel(4);
     rig.stub.then(Deed::Stream("text/event-stream", answer));
     let mut following = rig.front.client().await;
@@ -408,7 +396,7 @@ async fn a_client_that_reads_slowly_holds_the_owner_back() {
 
 #[tokio::test]
 async fn requests_to_one_owner_are_bounded() {
-    let one = PoolLimits { connections: 1, requests: 1, ..quick() };
+    let one = PoolLimits { connections: 1, requests: 1, lanes: 0, ..quick() };
     let mut rig = Rig::with(one, |l| l.long_poll = PATIENCE).await;
     rig.stub.then(Deed::Hold);
     let mut waiting = rig.front.client().await;

@@ -6,37 +6,36 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::node_timeout;
 use crate::writers::Writers;
 
 /// One scenario's figures.
-pub(crate) struct Figures(Map<String, Value>);
+#[derive(Debug)]
+pub struct Figures(Map<String, Value>);
 
 impl Figures {
     /// `what` happened to how many nodes' cluster.
-    pub(crate) fn of(scenario: &str, nodes: usize) -> Self {
+    pub fn of(scenario: &str, nodes: usize) -> Self {
         let mut fields = Map::new();
         fields.insert("scenario".into(), scenario.into());
         fields.insert("nodes".into(), nodes.into());
-        fields.insert("nodeTimeoutS".into(), node_timeout().as_secs().into());
         Self(fields)
     }
 
     /// A time.
     #[must_use]
-    pub(crate) fn took(self, what: &str, time: Duration) -> Self {
+    pub fn took(self, what: &str, time: Duration) -> Self {
         self.with(what, json!((time.as_secs_f64() * 1000.0).round() / 1000.0))
     }
 
     /// Anything else.
     #[must_use]
-    pub(crate) fn with(mut self, what: &str, value: impl Into<Value>) -> Self {
+    pub fn with(mut self, what: &str, value: impl Into<Value>) -> Self {
         self.0.insert(what.into(), value.into());
         self
     }
 
     /// Adds the requests since the last line, and writes this one.
-    pub(crate) fn write(self, writers: &Writers) {
+    pub fn write(self, writers: &Writers) {
         let count = writers.count_on();
         let this = self
             .with("acknowledged", count.acknowledged)
