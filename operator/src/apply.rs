@@ -226,7 +226,11 @@ async fn in_time<T>(what: &str, call: impl Future<Output = Result<T, kube::Error
     let failed = |why: String, passing: bool| Failure { what: what.to_owned(), why, passing };
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(value)) => Ok(value),
-        Ok(Err(kube::Error::Api(status))) => Err(failed(status.message.clone(), status.code == 409)),
+        Ok(Err(kube::Error::Api(status))) => {
+            // A server that is busy or away; a plain 500 may be a webhook's last word.
+            let passing = matches!(status.code, 409 | 429 | 503 | 504);
+            Err(failed(status.message.clone(), passing))
+        }
         Ok(Err(error)) => Err(failed(error.to_string(), true)),
         Err(_elapsed) => Err(failed(format!("no answer in {} s", DEADLINE.as_secs()), true)),
     }

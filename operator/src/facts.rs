@@ -379,7 +379,9 @@ impl<'a> Facts<'a> {
     pub fn safe_without(&self, node: &Node<'_>) -> Result<(), String> {
         let members = self.log.and_then(|l| l.members.as_ref());
         let Some(members) = members else {
-            return Err("the metadata log's leader does not answer".to_owned());
+            let why =
+                self.log.and_then(|l| l.members_error.as_ref()).map_or(String::new(), |e| format!(": {e}"));
+            return Err(format!("the metadata log's leader does not answer{why}"));
         };
         if members.quorum_healthy != Some(true) {
             return Err("the metadata log has no healthy majority".to_owned());

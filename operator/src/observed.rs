@@ -102,6 +102,8 @@ pub struct VolumeView {
     pub class: Option<String>,
     /// Size asked for, in bytes.
     pub requested: u64,
+    /// Size that the volume has, in bytes; 0: not known.
+    pub capacity: u64,
     /// What it was made from, if it says so: see `resources::volume::asked`.
     pub asked: Option<String>,
     /// It never had a volume, so there is nothing in it: its version in which that was so.
@@ -186,6 +188,8 @@ pub struct LogView {
     pub nodes: Vec<NodeStatus>,
     /// The members, if the leader itself answered.
     pub members: Option<MemberList>,
+    /// Why the leader, if there is one, did not show the members.
+    pub members_error: Option<String>,
     /// Drains under way.
     pub drains: BTreeMap<NodeId, DrainStatus>,
     /// Streams in the cluster.

@@ -11,7 +11,7 @@ use crate::action::Note;
 use crate::crd::{ClusterState, NodeState, OperationState, SlotsState, StreamCluster, StreamClusterStatus};
 use crate::facts::{Facts, Health, Node};
 use crate::names;
-use crate::observed::{CredentialsView, Tokens};
+use crate::observed::{CredentialsView, Tokens, VolumeView};
 use crate::plan::{Operation, OperationKind};
 
 /// Exit codes of `weir serve` that say something of the store.
@@ -186,11 +186,17 @@ fn quorum(facts: &Facts<'_>) -> Said {
         return match (facts.cluster_uid(), facts.observed.pods.is_empty()) {
             (None, _) => said(KIND, "Unknown", "NotFounded", "the metadata log is not founded yet"),
             (Some(_), true) => said(KIND, "False", "NoNodes", "no node is there"),
-            (Some(_), false) => said(KIND, "Unknown", "NoAnswer", "no node shows the cluster's record"),
+            (Some(_), false) => said(KIND, "Unknown", "NoAnswer", no_record(facts)),
         };
     };
     let Some(members) = &log.members else {
-        return said(KIND, "Unknown", "NoLeader", "no leader of the metadata log answers");
+        return match (&log.leader, &log.members_error) {
+            (Some(leader), Some(why)) => {
+                let text = format!("{leader} leads and does not say who votes: {}", crate::facts::cut(why));
+                said(KIND, "Unknown", "NoAnswer", text)
+            }
+            _ => said(KIND, "Unknown", "NoLeader", "no leader of the metadata log answers"),
+        };
     };
     let voters = members.members.iter().filter(|m| m.voter);
     let silent: Vec<String> = voters
@@ -208,10 +214,22 @@ fn quorum(facts: &Facts<'_>) -> Said {
     }
 }
 
+/// Who was asked for the record, and what came of it.
+fn no_record(facts: &Facts<'_>) -> String {
+    let asked = facts.observed.probes.iter();
+    let refused: Vec<String> = asked
+        .filter_map(|(node, p)| Some(format!("{node}: {}", crate::facts::cut(p.error.as_ref()?))))
+        .collect();
+    match refused.is_empty() {
+        true => "no node shows the cluster's record".to_owned(),
+        false => format!("no node shows the cluster's record; {}", refused.join("; ")),
+    }
+}
+
 fn slots(facts: &Facts<'_>) -> Said {
     const KIND: &str = "SlotsSynced";
     if facts.log.is_none() {
-        return said(KIND, "Unknown", "NoAnswer", "no node shows the cluster's record");
+        return said(KIND, "Unknown", "NoAnswer", no_record(facts));
     }
     let differs = |n: &&Node<'_>| n.log.is_some_and(|l| l.slots.get() != n.slots);
     let behind: Vec<String> = facts.wanted().filter(differs).map(|n| n.id.to_string()).collect();
@@ -347,7 +365,11 @@ fn degraded(facts: &Facts<'_>, operation: Option<&Operation>, blocked: Option<&s
     if let Some(node) = waits {
         return said(KIND, "True", "VolumeLost", format!("{}: {}", node.id, node_message(facts, node)));
     }
-    let resize = facts.observed.volumes.iter().find_map(|v| Some((v, v.resize_error.as_ref()?)));
+    let wanted = crate::resources::volume::quantity(&facts.cluster.spec.metadata.volume.size);
+    // Where the spec asks for no more than there is, nobody waits for the rest.
+    let missed = |v: &&VolumeView| v.capacity == 0 || wanted.is_none_or(|w| w > v.capacity);
+    let mut volumes = facts.observed.volumes.iter().filter(missed);
+    let resize = volumes.find_map(|v| Some((v, v.resize_error.as_ref()?)));
     if let Some((v, why)) = resize {
         return said(KIND, "True", "ResizeFailed", format!("{}: {}", v.name, crate::facts::cut(why)));
     }

@@ -107,9 +107,11 @@ fn observe(metadata: &Metadata, cfg: &MetadataConfig, asking: &Asking, silence: 
             // A founder of a build before this one did not write down whose it is.
             let own = || metadata.shared.peers.as_ref().filter(|_| id == log.me()).map(|p| p.node().clone());
             let node = m.node.or_else(own);
+            let record = node.as_ref().and_then(|n| state.nodes.get(n));
             let member = Member {
                 voter: m.voter,
                 standing: membership::standing(state, m.raft_id, node.as_ref()),
+                draining: record.is_some_and(|n| n.raft_id == m.raft_id && n.draining),
                 node,
                 address: m.address,
                 caught_up: m.caught_up,

@@ -42,7 +42,7 @@ pub(super) async fn act(client: &Client, cluster: &StreamCluster, action: &Actio
             true => Ok(true),
             false => Err(Failure {
                 what: format!("creating PersistentVolumeClaim {name}"),
-                why: "it is there already, or the API server did not answer".to_owned(),
+                why: "it is there already".to_owned(),
                 passing: true,
             }),
         },
@@ -118,12 +118,7 @@ impl At<'_> {
         let odd = |e: serde_json::Error| Failure { what: what.clone(), why: e.to_string(), passing: false };
         let object: K = serde_json::from_value(body.clone()).map_err(odd)?;
         let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
-        match in_time(&what, async { self.api::<K>().create(&params, &object).await.map(drop) }).await {
-            Ok(()) => Ok(true),
-            // Seen at the next pass, as whatever it is.
-            Err(failure) if failure.passing => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        in_time(&what, async { unless_there(self.api::<K>().create(&params, &object).await) }).await
     }
 
     async fn patch<K: Object>(&self, name: &str, uid: &str, mut patch: Value) -> Result<bool, Failure> {
@@ -181,11 +176,16 @@ impl At<'_> {
             ..Secret::default()
         };
         let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
-        match in_time(&what, async { self.api::<Secret>().create(&params, &secret).await.map(drop) }).await {
-            Ok(()) => Ok(true),
-            Err(failure) if failure.passing => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        in_time(&what, async { unless_there(self.api::<Secret>().create(&params, &secret).await) }).await
+    }
+}
+
+/// What is there already is seen at the next pass, as whatever it is.
+fn unless_there<K>(created: Result<K, kube::Error>) -> Result<bool, kube::Error> {
+    match created {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

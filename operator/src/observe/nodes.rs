@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 use kube::ResourceExt;
+use weir_api::NodeId;
 use weir_api::admin::{ClusterStatus, ReadyStatus};
 
 use crate::admin::{Admin, AdminError, Target};
@@ -72,7 +73,13 @@ pub(super) async fn ask(
     }
     shown.sort_by_key(|(status, _)| std::cmp::Reverse(status.log.applied_index));
     let leader = shown.first().and_then(|(status, _)| status.log.leader_node.clone());
-    this.log = record(admin, &shown, leader.as_ref()).await;
+    let (log, refused) = record(admin, &shown, leader.as_ref()).await;
+    this.log = log;
+    for (node, why) in refused {
+        if let Some(probe) = this.probes.get_mut(node.as_str()) {
+            probe.error.get_or_insert(why);
+        }
+    }
     this.targets = shown.into_iter().map(|(_, target)| target).collect();
     this.targets.sort_by_key(|t| Some(&t.node) != leader.as_ref());
     this
@@ -105,29 +112,48 @@ async fn answers(admin: &Admin, asked: &[Target]) -> Vec<Answer> {
     all
 }
 
-/// The record, from the first node that shows all of it.
+/// The record, from the first node that shows all of it; and who did not, and why.
 async fn record(
     admin: &Admin,
     shown: &[(ClusterStatus, Target)],
-    leader: Option<&weir_api::NodeId>,
-) -> Option<LogView> {
+    leader: Option<&NodeId>,
+) -> (Option<LogView>, Vec<(NodeId, String)>) {
     let at_leader = shown.iter().find(|(_, t)| Some(&t.node) == leader).map(|(_, t)| t);
+    let mut refused = Vec::new();
     for (status, target) in shown {
-        let members = async { admin.members(at_leader?).await.ok().filter(|m| m.quorum_healthy.is_some()) };
+        let members = async {
+            match at_leader {
+                Some(leader) => admin.members(leader).await.map(Some),
+                None => Ok(None),
+            }
+        };
         let (nodes, members) = tokio::join!(admin.nodes(target), members);
-        let Ok(nodes) = nodes else { continue };
-        let draining = nodes.nodes.iter().filter(|n| n.draining || !n.alive);
+        let nodes = match nodes {
+            Ok(nodes) => nodes.nodes,
+            Err(e) => {
+                refused.push((target.node.clone(), format!("it does not show the cluster's record: {e}")));
+                continue;
+            }
+        };
+        let (members, members_error) = match members {
+            // Who has just ceased to lead cannot say.
+            Ok(members) => (members.filter(|m| m.quorum_healthy.is_some()), None),
+            Err(e) => (None, Some(e.to_string())),
+        };
+        let draining = nodes.iter().filter(|n| n.draining || !n.alive);
         let drains = join_all(draining.map(|n| admin.drain_status(target, &n.id))).await;
-        return Some(LogView {
+        let log = LogView {
             uid: status.uid.to_string(),
             applied_index: status.log.applied_index,
             leader: leader.cloned(),
             members,
+            members_error,
             drains: drains.into_iter().flatten().map(|d| (d.node.clone(), d)).collect(),
             streams: status.streams,
             awaiting_recovery: status.awaiting_recovery,
-            nodes: nodes.nodes,
-        });
+            nodes,
+        };
+        return (Some(log), refused);
     }
-    None
+    (None, refused)
 }

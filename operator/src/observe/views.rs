@@ -85,6 +85,7 @@ pub(super) fn volume(cluster: &StreamCluster, claim: &PersistentVolumeClaim) -> 
     let status = claim.status.clone().unwrap_or_default();
     let bound = spec.volume_name.is_some() || status.phase.as_deref() != Some("Pending");
     let size = spec.resources.and_then(|r| r.requests).and_then(|r| quantity(&r.get("storage")?.0));
+    let capacity = status.capacity.and_then(|c| quantity(&c.get("storage")?.0));
     let failed = |c: &&k8s_openapi::api::core::v1::PersistentVolumeClaimCondition| {
         c.status == "True" && c.type_.ends_with("ResizeError")
     };
@@ -101,6 +102,7 @@ pub(super) fn volume(cluster: &StreamCluster, claim: &PersistentVolumeClaim) -> 
         owned: !claim.owner_references().is_empty(),
         class: spec.storage_class_name,
         requested: size.unwrap_or(0),
+        capacity: capacity.unwrap_or(0),
         asked: claim.annotations().get(names::APPLIED).cloned(),
         empty_at: claim.resource_version().filter(|_| !bound),
         resize_error,

@@ -155,10 +155,20 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
     if v.owned != owned {
         return patch(volume::ownership(facts.cluster, owned), "deletionPolicy.whenDeleted changed");
     }
-    let size = &facts.cluster.spec.metadata.volume.size;
-    let in_use = !v.abandoned && !v.lost && node.wanted;
-    if in_use && v.requested > 0 && volume::quantity(size).is_some_and(|wanted| wanted > v.requested) {
-        return patch(volume::grow(size), "metadata.volume.size grew");
+    if v.abandoned || v.lost || !node.wanted {
+        return None;
+    }
+    let spec = &facts.cluster.spec.metadata.volume;
+    let wanted = volume::quantity(&spec.size).filter(|_| v.requested > 0)?;
+    if wanted > v.requested {
+        return patch(volume::resize(&spec.size), "metadata.volume.size grew");
+    }
+    // What could not be had is asked for no more. Kubernetes lets a claim go down to more than there is, not to as much.
+    if v.capacity > 0 && v.requested > v.capacity && (v.capacity + 1..v.requested).contains(&wanted) {
+        return patch(
+            volume::resize(&spec.size),
+            "metadata.volume.size is smaller, and the volume had not grown yet",
+        );
     }
     None
 }

@@ -63,8 +63,8 @@ pub fn ownership(cluster: &StreamCluster, owned: bool) -> Value {
     json!({"metadata": {"ownerReferences": owners}})
 }
 
-/// Asks for more.
-pub fn grow(size: &str) -> Value {
+/// Asks for another size.
+pub fn resize(size: &str) -> Value {
     json!({"spec": {"resources": {"requests": {"storage": size}}}})
 }
 

@@ -1,7 +1,7 @@
 //! An API server in memory: objects with resource versions and UIDs, server-side apply as far as one manager needs it,
 //! conflicts, preconditions, graceful deletion of pods, and faults on demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     Conflict,
     Internal,
     Gone,
+    NotFound,
+    TooMany,
     /// The answer is lost; the write is done.
     LostReply,
     /// No answer for longer than any deadline.
@@ -53,6 +55,9 @@ pub(crate) struct Store {
     /// Pods whose names begin so cannot be created: a quota.
     pub(crate) forbid_pods: Option<String>,
     pub(crate) hosts_forbidden: bool,
+    /// What was asked for: (resource or resource/subresource, verb), as roles name them.
+    pub(crate) used: BTreeSet<(String, String)>,
+    pub(crate) requests: u64,
     watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
 }
 
@@ -148,6 +153,8 @@ impl Api {
             on_delete: None,
             forbid_pods: None,
             hosts_forbidden: false,
+            used: BTreeSet::new(),
+            requests: 0,
             watchers: Vec::new(),
         };
         Self { store: Arc::new(Mutex::new(store)) }
@@ -178,6 +185,27 @@ impl Api {
             _ => status(405, "MethodNotAllowed", "no"),
         }
     }
+}
+
+/// As a role would have to allow it. Server-side apply of what is not there needs `create`, too.
+fn count(store: &mut Store, method: &Method, path: &str, query: &str) {
+    store.requests += 1;
+    let Some((key, sub)) = parse(path) else { return };
+    let what = if sub.is_empty() { key.0.clone() } else { format!("{}/{sub}", key.0) };
+    let verb = match *method {
+        Method::GET if query.contains("watch=true") || query.contains("watch=1") => "watch",
+        Method::GET if key.2.is_empty() => "list",
+        Method::GET => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "odd",
+    };
+    if verb == "patch" && !store.objects.contains_key(&key) && sub.is_empty() {
+        store.used.insert((what.clone(), "create".to_owned()));
+    }
+    store.used.insert((what, verb.to_owned()));
 }
 
 fn parse(path: &str) -> Option<(Key, String)> {
@@ -247,6 +275,9 @@ fn create(store: &mut Store, mut key: Key, mut object: Value) -> (u16, Value) {
     }
     if let Some(why) = store.forbid_pods.as_ref().filter(|_| key.0 == "pods") {
         return status(403, "Forbidden", &why.clone());
+    }
+    if key.0 == "persistentvolumeclaims" {
+        object["status"] = json!({"phase": "Pending"});
     }
     wrote(store, "create", &key);
     if key.0 == "events" {
@@ -379,6 +410,7 @@ impl tower::Service<Request<Body>> for Service {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
             let (path, query) = (head.uri.path().to_owned(), head.uri.query().unwrap_or_default().to_owned());
+            count(&mut api.store.lock(), &head.method, &path, &query);
             if query.contains("watch=true") || query.contains("watch=1") {
                 let resource = path.rsplit('/').next().unwrap_or_default().to_owned();
                 let (to, events) = mpsc::unbounded();
@@ -401,6 +433,8 @@ impl tower::Service<Request<Body>> for Service {
                 Some(Fault::Conflict) => status(409, "Conflict", "made up"),
                 Some(Fault::Internal) => status(500, "InternalError", "made up"),
                 Some(Fault::Gone) => status(410, "Expired", "made up"),
+                Some(Fault::NotFound) => status(404, "NotFound", "made up"),
+                Some(Fault::TooMany) => status(429, "TooManyRequests", "made up"),
                 Some(Fault::LostReply) => {
                     let _done = api.serve(&head.method, &path, &query, &body);
                     status(504, "Timeout", "made up")

@@ -27,6 +27,7 @@ pub(crate) enum Event {
     Drain(u32, bool),
     Hang(u32, bool),
     ApiFaults(Option<u32>),
+    Unreliable(u32),
     OperatorDies(i64),
     TwoOperators,
 }
@@ -50,6 +51,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => ((0u32..5), any::<bool>()).prop_map(|(n, on)| Event::Drain(n, on)),
         1 => ((0u32..5), any::<bool>()).prop_map(|(n, on)| Event::Hang(n, on)),
         1 => proptest::option::of(2u32..6).prop_map(Event::ApiFaults),
+        1 => prop_oneof![Just(0u32), 2u32..6].prop_map(Event::Unreliable),
         3 => (0i64..6).prop_map(Event::OperatorDies),
         2 => Just(Event::TwoOperators),
     ]
@@ -123,10 +125,18 @@ async fn happen(world: &mut World, event: &Event) {
             let (every, mut n) = (*every, 0u32);
             world.api.store.lock().fault = Some(Box::new(move |_, _| {
                 n += 1;
-                let kinds = [Fault::Conflict, Fault::Internal, Fault::LostReply, Fault::Gone, Fault::Hang];
+                let kinds = [
+                    Fault::Conflict,
+                    Fault::Internal,
+                    Fault::LostReply,
+                    Fault::Gone,
+                    Fault::TooMany,
+                    Fault::Hang,
+                ];
                 (n % every == 0).then(|| kinds[n as usize % kinds.len()])
             }));
         }
+        Event::Unreliable(every) => world.nodes.lock().unreliable = *every,
         Event::OperatorDies(after) => {
             world.tick(STEP_MS);
             let context = world.another_operator();
@@ -155,6 +165,7 @@ pub(crate) async fn story(events: Vec<Event>) {
         world.api.store.lock().edit("nodes", &host(n), |h| h["spec"]["unschedulable"] = json!(false));
     }
     world.nodes.lock().store_down = false;
+    world.nodes.lock().unreliable = 0;
     world.nodes.lock().processes.values_mut().for_each(|p| p.hangs = false);
     world.api.store.lock().fault = None;
     world.edit(|c| {

@@ -669,6 +669,8 @@ async fn an_api_server_that_fails_is_outlived() {
         ("conflicts", Fault::Conflict),
         ("internal errors", Fault::Internal),
         ("expired lists", Fault::Gone),
+        ("objects that are gone", Fault::NotFound),
+        ("a busy server", Fault::TooMany),
         ("lost replies", Fault::LostReply),
         ("silence", Fault::Hang),
     ] {
@@ -676,7 +678,11 @@ async fn an_api_server_that_fails_is_outlived() {
         let mut n = 0u32;
         world.api.store.lock().fault = Some(Box::new(move |method: &Method, _| {
             n += 1;
-            (*method != Method::GET && !n.is_multiple_of(3) || n.is_multiple_of(11)).then_some(fault)
+            let read = *method == Method::GET;
+            // A host that is not found is a lost host.
+            let due =
+                if read { n.is_multiple_of(11) && fault != Fault::NotFound } else { !n.is_multiple_of(3) };
+            due.then_some(fault)
         }));
         world.edit(|c| {
             c["spec"]["replicas"] = json!(4);

@@ -78,6 +78,11 @@ pub(crate) struct Nodes {
     /// Hosts that reach nobody.
     pub(crate) cut: BTreeSet<String>,
     pub(crate) store_down: bool,
+    /// Every n-th call to an admin API fails, in one of four ways; 0: none.
+    pub(crate) unreliable: u32,
+    pub(crate) calls: u32,
+    /// Paths that nodes do not know: they are of another version.
+    pub(crate) unknown_paths: Vec<&'static str>,
     /// Foundings, removals and so on, for the checks.
     pub(crate) foundings: u32,
     pub(crate) violations: Vec<String>,
@@ -397,6 +402,9 @@ impl Nodes {
         let process = self.processes.values().find(|p| p.ip == ip)?.clone();
         if process.hangs || !self.reachable(&process) {
             return None;
+        }
+        if self.unknown_paths.contains(&path) {
+            return Some(problem(404, "no-such-path", path));
         }
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
         let quorum = self.has_quorum();

@@ -57,8 +57,14 @@ fn context(
             let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
             let ip = head.uri.host().unwrap_or_default().to_owned();
             let path = head.uri.path().to_owned();
-            let answer = {
+            let (answer, fault) = {
                 let mut nodes = nodes.lock();
+                nodes.calls = nodes.calls.wrapping_add(1);
+                let (n, every) = (nodes.calls, nodes.unreliable);
+                let fault = (every > 0 && n.is_multiple_of(every)).then(|| n / every % 4);
+                if fault == Some(0) {
+                    return Response::builder().status(502).body(Bytes::new()).map_err(|e| e.to_string());
+                }
                 let drained = path.strip_prefix("/admin/nodes/").and_then(|p| p.strip_suffix("/drain"));
                 let reached = nodes.processes.values().any(|p| p.ip == ip && !p.hangs);
                 if let Some(node) = drained.filter(|_| head.method == "POST" && reached && nodes.has_quorum())
@@ -68,9 +74,13 @@ fn context(
                         disturb(&disturbed, &violations, &nodes, node, "drained");
                     }
                 }
-                nodes.answer(&ip, head.method.as_str(), &path, &body)
+                (nodes.answer(&ip, head.method.as_str(), &path, &body), fault)
             };
             match answer {
+                // It is done, and nobody hears of it.
+                _ if fault == Some(1) => Err("connection reset".to_owned()),
+                Some(_) if fault == Some(2) => Ok(Response::new(Bytes::from("<html>"))),
+                _ if fault == Some(3) => std::future::pending().await,
                 None => std::future::pending().await,
                 Some((status, body)) => Response::builder()
                     .status(status)
@@ -305,9 +315,18 @@ impl World {
                 usable.iter().min_by_key(|h| load(h)).map(|h| (*h).clone())
             }
         };
+        let class = volume["spec"]["storageClassName"].as_str();
+        if class.is_some_and(|c| c.contains("missing")) {
+            unscheduled(
+                &mut store,
+                "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+            );
+            return;
+        }
         match host {
             Some(host) => {
                 self.bound.insert(uid, host.clone());
+                store.edit("persistentvolumeclaims", &claim, |c| c["status"]["phase"] = json!("Bound"));
                 store.edit("pods", name, |pod| pod["spec"]["nodeName"] = json!(host));
             }
             None => {

@@ -2,7 +2,8 @@
 //!
 //! Invariants: one change at a time; none but finishing one begun without a healthy majority; a member leaves only when
 //! its node has registered under another raft id or was removed (or it never registered and is silent); a silent voter
-//! gives its vote to a caught-up learner, but stays; absence alone never makes the voters fewer. A majority of the voters
+//! gives its vote to a caught-up learner, but stays; the only vote, of a node that drains, goes to one that does not
+//! (the leader's own too: it is the only one that gives its vote away); absence alone never makes the voters fewer. A majority of the voters
 //! that a change names was heard a moment ago. Called by `raft` (start) and by `super::tend` (the leader's care).
 //!
 //! A member's entry in the log reads `node/host:port`, so that every member knows whose directory a raft id is.
@@ -87,6 +88,8 @@ pub(in crate::metadata) struct Member {
     pub(in crate::metadata) standing: Standing,
     /// It has (almost) all of the log.
     pub(in crate::metadata) caught_up: bool,
+    /// Its node gives its streams away: it is about to stop, or to leave.
+    pub(in crate::metadata) draining: bool,
     /// For how long this leader, while it was awake, has heard nothing of it. Zero for the leader itself.
     pub(in crate::metadata) unheard: Duration,
 }
@@ -177,9 +180,19 @@ fn voters(seen: &Observed) -> Option<Change> {
         let leaving: BTreeSet<u64> = leaving.into_iter().take(now.len() - target).collect();
         now.difference(&leaving).copied().collect()
     } else {
-        replace(seen, &now, *candidates.next()?.0)?
+        let taker = candidates.clone().find(|(_, m)| !m.draining).map(|(id, _)| *id);
+        match taker.filter(|_| only_vote_drains(seen, &now)) {
+            Some(new) => BTreeSet::from([new]),
+            None => replace(seen, &now, *candidates.next()?.0)?,
+        }
     };
     (next != now && seen.majority_is_there(&next)).then_some(Change::Voters(next))
+}
+
+/// A node that drains is about to stop, or to leave, and the log would stop with its only vote.
+fn only_vote_drains(seen: &Observed, now: &BTreeSet<u64>) -> bool {
+    let drains = |id: &u64| seen.members.get(id).is_some_and(|m| m.draining);
+    now.len() == 1 && now.iter().all(drains)
 }
 
 /// The voters with `new` instead of the one that is lost the most, if any is.

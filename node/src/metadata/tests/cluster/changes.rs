@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::rig::*;
 use crate::metadata::ProposeError;
-use crate::metadata::command::Answer;
+use crate::metadata::command::{Answer, Command};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_nodes_have_three_voters_and_go_on_without_two_nodes() {
@@ -52,6 +52,22 @@ async fn a_voter_that_is_lost_gives_its_vote_to_another_and_leaves_once_its_node
     assert!(cluster.node(lost).raft_id > old);
     until("the old directory has left", || !is_member(&cluster)).await;
     cluster.are_alike().await;
+    cluster.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_only_vote_goes_to_another_before_its_node_leaves() {
+    let mut cluster = Cluster::of(2, |_| {}).await;
+    let leader = cluster.leader().await;
+    let other = 1 - leader;
+    let (old, new) = (cluster.node(leader).raft_id.0, cluster.node(other).raft_id.0);
+    assert_eq!(cluster.voters(), [old].into());
+    let drain = Command::SetDraining { node: name(leader), draining: true };
+    cluster.node(leader).metadata.propose(drain).await.unwrap();
+    until("the other votes and leads", || cluster.node(other).leads() && cluster.voters() == [new].into())
+        .await;
+    cluster.kill(leader).await;
+    assert!(matches!(cluster.node(other).create("after").await, Ok(Answer::Created { .. })));
     cluster.stop_all().await;
 }
 
