@@ -122,7 +122,7 @@ async fn at_rest(cluster: &Cluster) -> Result<()> {
         cluster.patch(annotation).await
     };
     let bed = &cluster.bed;
-    let seen = requests::passes(bed, &cluster.namespace, &cluster.name, LOOKS, |n| nudge(n)).await?;
+    let seen = requests::passes(bed, &cluster.namespace, &cluster.name, LOOKS, nudge).await?;
     ensure!(seen.count == LOOKS && seen.writes.is_empty(), "at rest: {seen:#?}");
     let status = cluster.now()?.status;
     ensure!(status == settled.status, "{:?} became {status:?}", settled.status);

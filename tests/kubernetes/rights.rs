@@ -160,7 +160,7 @@ mod long {
             ("create", "roles"),
         ] {
             let answer = cluster.kubectl(&["auth", "can-i", verb, what, &account]).await;
-            let said = answer.map_or_else(|e| format!("{e:#}"), |text| text);
+            let said = answer.unwrap_or_else(|e| format!("{e:#}"));
             assert!(!said.trim().starts_with("yes"), "{verb} {what}: {said}");
         }
         let may = cluster.kubectl(&["auth", "can-i", "create", "pods", &account]).await.unwrap();
