@@ -126,11 +126,14 @@ impl Node<'_> {
         waited && pod.unscheduled.as_deref().is_some_and(fits_nowhere)
     }
 
-    /// It drains, and that is not over, or not asked for by the spec.
-    pub fn is_disturbed_by_drain(&self) -> bool {
+    /// It drains, and that is not over, or not asked for by the spec. One that is drained for good and was restarted is
+    /// back when it serves, or has had its time.
+    pub fn is_disturbed_by_drain(&self, now_ms: i64) -> bool {
         let asked = self.drain_wanted || self.cordoned;
-        self.log.is_some_and(|l| l.draining)
-            && !(asked && self.drain.is_some_and(|d| d.remaining_streams == 0))
+        let had_its_time = |p: &PodView| p.deleting_since_ms.is_none() && now_ms - p.created_ms >= TRANSIT_MS;
+        let back = self.health == Health::Ready || self.pod.is_some_and(had_its_time);
+        let drained = self.drain.is_some_and(|d| d.remaining_streams == 0);
+        self.log.is_some_and(|l| l.draining) && !(asked && drained && back)
     }
 
     /// It was disturbed lately and may still come up by itself.
@@ -457,7 +460,9 @@ impl<'a> Facts<'a> {
         self.wanted().filter(|n| n.ordinal != ordinal).find_map(|n| {
             let why = match &n.health {
                 Health::Ready if n.log.is_none() => "it is not in the cluster's record".to_owned(),
-                Health::Ready if n.is_disturbed_by_drain() => "it is being drained".to_owned(),
+                Health::Ready if n.is_disturbed_by_drain(self.observed.now_ms) => {
+                    "it is being drained".to_owned()
+                }
                 Health::Ready => match n.member {
                     Some(m) if m.leader || m.caught_up == Some(true) => return None,
                     Some(_) => "it does not hold all of the metadata log yet".to_owned(),
@@ -483,7 +488,7 @@ impl<'a> Facts<'a> {
 
     /// Another wanted node that is giving its streams away, or was made to for something that is off now.
     pub fn draining_beside(&self, ordinal: u32) -> Option<&Node<'a>> {
-        self.wanted().filter(|n| n.ordinal != ordinal).find(|n| n.is_disturbed_by_drain())
+        self.wanted().filter(|n| n.ordinal != ordinal).find(|n| n.is_disturbed_by_drain(self.observed.now_ms))
     }
 
     /// Another node whose volume was replaced and that is not back yet.

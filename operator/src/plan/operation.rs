@@ -274,7 +274,8 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let dead = !node.pod.is_some_and(|p| p.running);
     // What does not run holds no vote that could be lost by stopping it.
     if !dead {
-        let drains = |n: &&Node<'_>| n.ordinal != node.ordinal && n.is_disturbed_by_drain();
+        let drains =
+            |n: &&Node<'_>| n.ordinal != node.ordinal && n.is_disturbed_by_drain(facts.observed.now_ms);
         if let Some(other) = facts.nodes.values().filter(|_| node.is_serving()).find(drains) {
             return Some(Operation::hold(kind, node, format!("{why}; {}: it drains", other.id)));
         }

@@ -98,3 +98,9 @@ async fn a_drained_node_that_cannot_start_is_healed_before_another_leaves() {
     ])
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_drained_for_good_is_disturbed_while_it_restarts() {
+    story(vec![Drain(0, true), Kill(0), Steps(23), Replicas(1), Restart(7), Steps(15), CutHost(2), Kill(2)])
+        .await;
+}
