@@ -378,6 +378,18 @@ impl<'a> Facts<'a> {
         self.quorum() == Some(true) || self.log.is_some_and(unasked)
     }
 
+    /// For how long nobody has said that a majority is there, by the status; for ever where there was no log yet. One look
+    /// at which no node answers is no outage.
+    pub fn quorum_missed_ms(&self) -> i64 {
+        let conditions = self.cluster.status.iter().flat_map(|s| &s.conditions);
+        let said = conditions.into_iter().find(|c| c.type_ == "QuorumHealthy");
+        match said {
+            _ if self.cluster_uid().is_none() => i64::MAX,
+            Some(c) if c.status != "True" => self.observed.now_ms - c.last_transition_time.0.as_millisecond(),
+            Some(_) | None => 0,
+        }
+    }
+
     /// Whether stopping a node leaves a majority of voters that are alive and hold the log. The error says why not.
     pub fn safe_without(&self, node: &Node<'_>) -> Result<(), String> {
         let members = self.log.and_then(|l| l.members.as_ref());
@@ -449,7 +461,8 @@ impl<'a> Facts<'a> {
     /// Another node that keeps a node from being disturbed, and why.
     pub fn unsettled_beside(&self, ordinal: u32) -> Option<String> {
         let leaving = |n: &&Node<'_>| {
-            !n.wanted && (n.health == Health::Stopping || n.log.is_some_and(|l| l.draining || !l.alive))
+            let unready = n.pod.is_some() && n.health != Health::Ready;
+            !n.wanted && (unready || n.log.is_some_and(|l| l.draining || !l.alive))
         };
         if let Some(n) = self.nodes.values().filter(|n| n.ordinal != ordinal).find(leaving) {
             return Some(format!("{}: it is being removed", n.id));
