@@ -126,11 +126,14 @@ impl Node<'_> {
         waited && pod.unscheduled.as_deref().is_some_and(fits_nowhere)
     }
 
-    /// It drains, and that is not over, or not asked for by the spec.
-    pub fn is_disturbed_by_drain(&self) -> bool {
+    /// It drains, and that is not over, or not asked for by the spec. One that is drained for good and was restarted is
+    /// back when it serves, or has had its time.
+    pub fn is_disturbed_by_drain(&self, now_ms: i64) -> bool {
         let asked = self.drain_wanted || self.cordoned;
-        self.log.is_some_and(|l| l.draining)
-            && !(asked && self.drain.is_some_and(|d| d.remaining_streams == 0))
+        let had_its_time = |p: &PodView| p.deleting_since_ms.is_none() && now_ms - p.created_ms >= TRANSIT_MS;
+        let back = self.health == Health::Ready || self.pod.is_some_and(had_its_time);
+        let drained = self.drain.is_some_and(|d| d.remaining_streams == 0);
+        self.log.is_some_and(|l| l.draining) && !(asked && drained && back)
     }
 
     /// It was disturbed lately and may still come up by itself.
@@ -375,6 +378,18 @@ impl<'a> Facts<'a> {
         self.quorum() == Some(true) || self.log.is_some_and(unasked)
     }
 
+    /// For how long nobody has said that a majority is there, by the status; for ever where there was no log yet. One look
+    /// at which no node answers is no outage.
+    pub fn quorum_missed_ms(&self) -> i64 {
+        let conditions = self.cluster.status.iter().flat_map(|s| &s.conditions);
+        let said = conditions.into_iter().find(|c| c.type_ == "QuorumHealthy");
+        match said {
+            _ if self.cluster_uid().is_none() => i64::MAX,
+            Some(c) if c.status != "True" => self.observed.now_ms - c.last_transition_time.0.as_millisecond(),
+            Some(_) | None => 0,
+        }
+    }
+
     /// Whether stopping a node leaves a majority of voters that are alive and hold the log. The error says why not.
     pub fn safe_without(&self, node: &Node<'_>) -> Result<(), String> {
         let members = self.log.and_then(|l| l.members.as_ref());
@@ -446,7 +461,8 @@ impl<'a> Facts<'a> {
     /// Another node that keeps a node from being disturbed, and why.
     pub fn unsettled_beside(&self, ordinal: u32) -> Option<String> {
         let leaving = |n: &&Node<'_>| {
-            !n.wanted && (n.health == Health::Stopping || n.log.is_some_and(|l| l.draining || !l.alive))
+            let unready = n.pod.is_some() && n.health != Health::Ready;
+            !n.wanted && (unready || n.log.is_some_and(|l| l.draining || !l.alive))
         };
         if let Some(n) = self.nodes.values().filter(|n| n.ordinal != ordinal).find(leaving) {
             return Some(format!("{}: it is being removed", n.id));
@@ -457,7 +473,9 @@ impl<'a> Facts<'a> {
         self.wanted().filter(|n| n.ordinal != ordinal).find_map(|n| {
             let why = match &n.health {
                 Health::Ready if n.log.is_none() => "it is not in the cluster's record".to_owned(),
-                Health::Ready if n.is_disturbed_by_drain() => "it is being drained".to_owned(),
+                Health::Ready if n.is_disturbed_by_drain(self.observed.now_ms) => {
+                    "it is being drained".to_owned()
+                }
                 Health::Ready => match n.member {
                     Some(m) if m.leader || m.caught_up == Some(true) => return None,
                     Some(_) => "it does not hold all of the metadata log yet".to_owned(),
@@ -483,7 +501,7 @@ impl<'a> Facts<'a> {
 
     /// Another wanted node that is giving its streams away, or was made to for something that is off now.
     pub fn draining_beside(&self, ordinal: u32) -> Option<&Node<'a>> {
-        self.wanted().filter(|n| n.ordinal != ordinal).find(|n| n.is_disturbed_by_drain())
+        self.wanted().filter(|n| n.ordinal != ordinal).find(|n| n.is_disturbed_by_drain(self.observed.now_ms))
     }
 
     /// Another node whose volume was replaced and that is not back yet.

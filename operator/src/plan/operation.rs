@@ -5,12 +5,13 @@
 //! comes next follows from what is observed. An operation that must wait for something that another one could bring about
 //! does not claim the cluster (most operators that are stuck have two such machines waiting for each other).
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use weir_api::NodeEpoch;
 
 use crate::action::Action;
 use crate::crd::UpdateStrategy;
 use crate::facts::{Facts, Health, Node};
-use crate::observed::VolumeView;
+use crate::observed::{CredentialsView, VolumeView};
 use crate::resources::volume;
 
 /// How long a node that runs must have been unready before a changed template is tried on it.
@@ -114,9 +115,7 @@ fn lost_host(facts: &Facts<'_>) -> Option<Operation> {
         return Some(Operation::hold(kind, node, step));
     }
     if let Some(log) = node.log.filter(|l| l.alive && node.is_registered()) {
-        if let Some(other) =
-            facts.draining_beside(node.ordinal).or_else(|| facts.in_transit_beside(node.ordinal))
-        {
+        if let Some(other) = facts.draining_beside(node.ordinal).or_else(|| in_transit_beside(facts, node)) {
             return Some(Operation::beside(
                 kind,
                 node,
@@ -140,7 +139,7 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Remove;
     let leaving = |n: &&Node<'_>| !n.wanted && (n.pod.is_some() || n.log.is_some());
     // One that is gone already goes first: its vote is missed until it has left. Then one that is drained or stopping.
-    let gone = |n: &&Node<'_>| n.pod.is_none() && n.log.is_some_and(|l| !l.alive);
+    let gone = |n: &&Node<'_>| n.log.is_some_and(|l| !l.alive) && n.pod.is_none_or(|p| !p.running);
     let begun = |n: &&Node<'_>| {
         n.health == Health::Stopping || n.pod.is_none() || n.log.is_some_and(|l| l.draining || !l.alive)
     };
@@ -170,16 +169,36 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
             Some(Operation::hold(kind, node, "the metadata log has no healthy majority"))
         }
         (None, Some(log)) if log.alive => end_session(facts, node, log.epoch),
-        (None, Some(_)) => match node.drain.map_or(0, |d| d.remaining_streams) {
-            0 => {
+        (None, Some(_)) => match node.drain.map(|d| d.remaining_streams) {
+            None => {
+                Some(Operation::hold(kind, node, "nobody says how many of its streams wait for recovery"))
+            }
+            Some(0) => {
                 let why = "drained and stopped".to_owned();
                 let action = Action::RemoveNode { node: node.id.clone(), why };
                 Some(Operation::act(kind, node, "removing it from the cluster's record", action))
             }
-            n => Some(Operation::wait(kind, node, format!("{n} of its streams wait for recovery"))),
+            Some(n) => Some(Operation::wait(kind, node, format!("{n} of its streams wait for recovery"))),
         },
         (None, None) => None,
     }
+}
+
+/// Another wanted node that was disturbed lately: also one whose pod is made in this very pass, or was a moment ago.
+fn in_transit_beside<'f>(facts: &'f Facts<'_>, node: &Node<'_>) -> Option<&'f Node<'f>> {
+    let failing = |c: &Condition| c.type_ == "Degraded" && c.reason == "ActionFailed";
+    let fails = facts.cluster.status.iter().flat_map(|s| &s.conditions).any(failing);
+    let has_secret = !matches!(facts.observed.credentials, CredentialsView::Missing(_));
+    let starts = |n: &Node<'_>| match (&n.health, n.pod) {
+        (Health::Absent, _) => {
+            let has_data = n.volume.is_some() || super::nodes::may_replace_data(facts, n).is_ok();
+            !fails && has_secret && has_data && facts.unbuildable.is_none()
+        }
+        (Health::Pending(_), Some(pod)) => pod.unscheduled.is_none(),
+        _ => false,
+    };
+    let others = || facts.wanted().filter(|n| n.ordinal != node.ordinal);
+    facts.in_transit_beside(node.ordinal).or_else(|| others().find(|n| n.log.is_some() && starts(n)))
 }
 
 /// A process without a pod, that may run for ever on a host that nobody hears of.
@@ -188,8 +207,7 @@ fn end_session(facts: &Facts<'_>, node: &Node<'_>, epoch: NodeEpoch) -> Option<O
     if let Err(wait) = facts.safe_for_good(node) {
         return Some(Operation::hold(kind, node, wait));
     }
-    if let Some(other) = facts.draining_beside(node.ordinal).or_else(|| facts.in_transit_beside(node.ordinal))
-    {
+    if let Some(other) = facts.draining_beside(node.ordinal).or_else(|| in_transit_beside(facts, node)) {
         return Some(Operation::beside(kind, node, other, format!("{} is being disturbed", other.id)));
     }
     let why = "it is not wanted any more, and its pod is gone".to_owned();
@@ -210,7 +228,7 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
                 ..Operation::beside(kind, node, other, format!("{}: it drains", other.id))
             });
         }
-        if let Some(other) = facts.in_transit_beside(node.ordinal) {
+        if let Some(other) = in_transit_beside(facts, node) {
             return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
         }
         if !facts.members_settled() {
@@ -219,7 +237,7 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
     }
     match node.drain {
         Some(drain) if log.draining && drain.remaining_streams == 0 => {
-            if let Some(other) = facts.in_transit_beside(node.ordinal) {
+            if let Some(other) = in_transit_beside(facts, node) {
                 return Some(Operation::hold(kind, node, format!("{}: {}", other.id, other.trouble())));
             }
             if facts.has_only_vote(node) {
@@ -274,12 +292,13 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let dead = !node.pod.is_some_and(|p| p.running);
     // What does not run holds no vote that could be lost by stopping it.
     if !dead {
-        let drains = |n: &&Node<'_>| n.ordinal != node.ordinal && n.is_disturbed_by_drain();
+        let drains =
+            |n: &&Node<'_>| n.ordinal != node.ordinal && n.is_disturbed_by_drain(facts.observed.now_ms);
         if let Some(other) = facts.nodes.values().filter(|_| node.is_serving()).find(drains) {
             return Some(Operation::hold(kind, node, format!("{why}; {}: it drains", other.id)));
         }
         if let Err(wait) = facts.safe_without(node)
-            && !(outage && all_last && !facts.may_have_quorum())
+            && !(outage && all_last && !facts.may_have_quorum() && facts.quorum_missed_ms() >= OUTAGE_MS)
         {
             return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
         }

@@ -98,3 +98,67 @@ async fn a_drained_node_that_cannot_start_is_healed_before_another_leaves() {
     ])
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_drained_for_good_is_disturbed_while_it_restarts() {
+    story(vec![Drain(0, true), Kill(0), Steps(23), Replicas(1), Restart(7), Steps(15), CutHost(2), Kill(2)])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_look_at_which_no_node_answers_is_no_outage() {
+    story(vec![
+        StoreDown(true),
+        Steps(6),
+        Replicas(1),
+        LosePod(1),
+        Steps(19),
+        Image(false),
+        Steps(15),
+        Unreliable(2),
+        Steps(21),
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_leave_the_one_that_does_not_run_goes_first() {
+    story(vec![LoseHost(1), Replicas(2), Steps(16), Image(false), Steps(21), Replicas(1)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_that_nobody_has_counted_may_be_there() {
+    story(vec![Unreliable(4), Replicas(1), LosePod(1), Steps(2)]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_to_leave_and_is_not_ready_counts_as_disturbed() {
+    story(vec![
+        Image(false),
+        OperatorDies(1),
+        StoreDown(true),
+        Cordon(0, true),
+        OperatorDies(1),
+        Replicas(1),
+        OperatorDies(1),
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_pod_is_made_this_moment_counts_as_disturbed() {
+    story(vec![Restart(0), Steps(29), Slots(1, 0), Steps(1), Restart(24), Replicas(1), Steps(10)]).await;
+    story(vec![
+        Kill(0),
+        Restart(0),
+        Restart(0),
+        Replicas(3),
+        Steps(12),
+        Steps(17),
+        Slots(1, 0),
+        Steps(1),
+        Restart(24),
+        Replicas(1),
+    ])
+    .await;
+}

@@ -446,7 +446,9 @@ impl World {
         });
         let gone = ordinal >= replicas && record.is_none() && pod.is_none();
         // An operation that has failed for so long is over.
-        let failed = nodes.now_ms - since >= 300_000 && record.is_none_or(|r| r.draining.is_none());
+        let for_good = |r: &crate::nodes::Record| (asked || cordoned) && r.streams == 0;
+        let failed =
+            nodes.now_ms - since >= 300_000 && record.is_none_or(|r| r.draining.is_none() || for_good(r));
         if back || gone || failed {
             *self.disturbed.lock() = None;
         }
