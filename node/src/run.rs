@@ -5,6 +5,7 @@
 //! the log stops. Each step of a
 //! shutdown is bounded; what a step could not do, the next start recovers. Called by `cli::serve` and by tests.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use weir_api::SessionId;
+use weir_api::{NodeEpoch, NodeId, SessionId};
 
 use crate::admin;
 use crate::clock::Clock;
@@ -22,6 +23,7 @@ use crate::config::{ConfigError, ServeConfig};
 use crate::data_dir::{DataDir, DataDirError};
 use crate::founding::FoundingError;
 use crate::http::{HttpLimits, PoolLimits, Router};
+use crate::metadata::command::Command;
 use crate::metadata::{Metadata, ProposeError};
 use crate::net::{self, TcpListener};
 use crate::peers::{self, Peers};
@@ -220,6 +222,7 @@ impl Node {
         // Nobody is answered before it is known whose node this is.
         common.tasks.spawn_vital("peers", peers::serve(listeners.peer, common.peers.clone()));
         let member = Member::find(&common, &dir, store, addresses).await?;
+        admin_slot.open_with(admin_sources_before_the_session(&member.metadata, &common.config.node_id));
         let life = Life::begin(&common, &dir, &member, addresses).await?;
         let session = life.session.clone();
         let (metadata, leaving) = (member.metadata.clone(), life.leaving.clone());
@@ -406,28 +409,63 @@ fn connections(wanted: u64) -> u64 {
 
 /// What the admin listener asks of the parts.
 fn admin_sources(metadata: &Metadata, streams: &Streams, skips: Skips, local: admin::Know) -> admin::Sources {
-    let (viewed, proposed, streams) = (metadata.clone(), metadata.clone(), streams.clone());
+    let (proposed, streams) = (metadata.clone(), streams.clone());
     admin::Sources {
-        view: Arc::new(move || {
-            let (state, applied) = viewed.snapshot();
-            let leadership = *viewed.leadership().borrow();
-            admin::Seen { state, applied, leader: leadership.leader, term: leadership.term }
-        }),
+        view: admin_view(metadata),
         propose: Arc::new(move |command| {
             let metadata = proposed.clone();
-            Box::pin(async move {
-                metadata.propose(command).await.map(drop).map_err(|e| match e {
-                    ProposeError::Refused(refusal) => admin::ProposeFailure::Refused(refusal),
-                    ProposeError::Unknown => admin::ProposeFailure::Unknown,
-                    e @ (ProposeError::TooLarge { .. }
-                    | ProposeError::Unavailable(_)
-                    | ProposeError::SessionOver) => admin::ProposeFailure::Unavailable(e.to_string()),
-                })
-            })
+            Box::pin(async move { metadata.propose(command).await.map(drop).map_err(admin_failure) })
         }),
         skips,
         local,
         tail: Arc::new(move |id| streams.open_tail(id).map(|(end, closed)| admin::Tail { end, closed })),
+    }
+}
+
+/// The same while there is no session: what the log says, and the one command that may be what a session waits for.
+fn admin_sources_before_the_session(metadata: &Metadata, node: &NodeId) -> admin::Sources {
+    let (asked, proposed, node) = (metadata.clone(), metadata.clone(), node.clone());
+    admin::Sources {
+        view: admin_view(metadata),
+        propose: Arc::new(move |command| {
+            let metadata = proposed.clone();
+            Box::pin(async move {
+                if !matches!(command, Command::Fence { .. }) {
+                    let why = "this node is not registered yet, and takes no command but a fence";
+                    return Err(admin::ProposeFailure::Unavailable(why.to_owned()));
+                }
+                metadata.propose_founding(command).await.map(drop).map_err(admin_failure)
+            })
+        }),
+        skips: Skips::default(),
+        local: Arc::new(move |state| {
+            let recorded = state.nodes.get(&node);
+            admin::Local {
+                epoch: recorded.map_or(NodeEpoch(0), |n| n.epoch),
+                draining: recorded.is_some_and(|n| n.draining),
+                ..of_the_log(&asked)
+            }
+        }),
+        tail: Arc::new(|_none_is_open| None),
+    }
+}
+
+fn admin_view(metadata: &Metadata) -> admin::View {
+    let metadata = metadata.clone();
+    Arc::new(move || {
+        let (state, applied) = metadata.snapshot();
+        let leadership = *metadata.leadership().borrow();
+        admin::Seen { state, applied, leader: leadership.leader, term: leadership.term }
+    })
+}
+
+fn admin_failure(e: ProposeError) -> admin::ProposeFailure {
+    match e {
+        ProposeError::Refused(refusal) => admin::ProposeFailure::Refused(refusal),
+        ProposeError::Unknown => admin::ProposeFailure::Unknown,
+        e @ (ProposeError::TooLarge { .. } | ProposeError::Unavailable(_) | ProposeError::SessionOver) => {
+            admin::ProposeFailure::Unavailable(e.to_string())
+        }
     }
 }
 
@@ -444,14 +482,26 @@ fn admin_local(metadata: &Metadata, life: &Life, clock: &Clock) -> admin::Know {
             alive: state.is_current(&session),
             draining: state.nodes.get(&session.node).is_some_and(|node| node.draining),
             lease: lease.remaining(&clock),
-            members: metadata.members(),
-            voter_target: metadata.voter_target(),
-            quorum_healthy: metadata.quorum_healthy(),
-            last_index: metadata.stats().last_log,
-            unformed: metadata.unformed(),
             silent: live.into_iter().zip(silent).filter_map(|(of, silent)| Some((of, silent?))).collect(),
+            ..of_the_log(&metadata)
         }
     })
+}
+
+/// What it knows of the log; nothing of a session.
+fn of_the_log(metadata: &Metadata) -> admin::Local {
+    admin::Local {
+        epoch: NodeEpoch(0),
+        alive: false,
+        draining: false,
+        lease: Duration::ZERO,
+        members: metadata.members(),
+        voter_target: metadata.voter_target(),
+        quorum_healthy: metadata.quorum_healthy(),
+        last_index: metadata.stats().last_log,
+        unformed: metadata.unformed(),
+        silent: BTreeMap::new(),
+    }
 }
 
 /// A seal by another session means that this one was fenced: nothing unacknowledged ever will be.

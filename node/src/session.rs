@@ -126,6 +126,7 @@ pub async fn register(
     mark.wait_out(&identity.node, metadata, tasks, readiness).await?;
     let nonce = clock::random_nonce();
     let mut epoch = NodeEpoch(clock.wall_ms());
+    let mut told = None;
     loop {
         let session = SessionId { node: identity.node.clone(), epoch };
         let command = Command::Register(registration(identity, &session, nonce));
@@ -165,8 +166,13 @@ pub async fn register(
             }
             // Pinned to another incarnation, or the log cannot decide now: again, with the same epoch and nonce.
             Err(e) => {
-                readiness.set("session", format!("not registered yet: {e}"));
-                tracing::warn!(error = %e, "not registered yet");
+                let why = format!("not registered yet: {e}");
+                // Several times a second, and perhaps for long.
+                if told.as_ref() != Some(&why) {
+                    tracing::warn!("{why}");
+                    readiness.set("session", why.clone());
+                    told = Some(why);
+                }
                 tokio::select! {
                     () = tasks.stopping().cancelled() => return Err(SessionError::Stopped),
                     () = tokio::time::sleep(RETRY) => {}

@@ -1,7 +1,10 @@
 //! Every node at once: the power comes back, or everything is stopped and started.
 
+use http::Method;
 use rustix::process::Signal;
-use weir_tests::node::PATIENCE;
+use serde_json::{Value, json};
+use weir_tests::node::{PATIENCE, readiness};
+use weir_tests::wait;
 
 use crate::cluster::{Cluster, soaking};
 use crate::writers::{self, Of};
@@ -50,4 +53,61 @@ async fn all_nodes_killed_and_then_stopped_at_once_come_back_with_everything() {
 #[ignore = "long: make soak"]
 async fn five_nodes_killed_at_once_come_back_with_everything() {
     restart_all(5, 4).await;
+}
+
+/// Whoever runs the nodes says which processes they may be from now on.
+async fn pin_all(cluster: &mut Cluster, asked: &[usize], to: &str) {
+    for i in 0..cluster.size() {
+        let admin = cluster.node(asked[i]).admin().await.unwrap();
+        let name = Cluster::name(i);
+        let fence = async || {
+            // It has to have its log first.
+            let Ok(known) = admin.get_text(&format!("/admin/nodes/{name}")).await else { return Ok(None) };
+            let known: Value = serde_json::from_str(&known)?;
+            let body = json!({"epoch": known["epoch"], "incarnation": format!("{to}-{i}")}).to_string();
+            let path = format!("/admin/nodes/{name}/fence");
+            let json = [("content-type", "application/json")];
+            // Who leads may be being found out.
+            let told = admin.send(Method::POST, &path, &json, body.into()).await;
+            Ok(told.is_ok_and(|t| t.status == 200).then_some(()))
+        };
+        wait::until("a fence to be in the log", PATIENCE, fence).await.unwrap();
+    }
+}
+
+/// As when all pods of a cluster are made anew: each node is pinned to a process that is no more, so none registers, and none
+/// has a session under which it could be said that they may.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_all_pinned_to_processes_of_the_past_are_told_of_the_new_ones() {
+    let mut cluster = Cluster::start(3).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0, 1, 2]).await.unwrap();
+    for turn in ["second", "third"] {
+        for i in 0..3 {
+            cluster.kill(i);
+        }
+        for i in 0..3 {
+            cluster.node(i).exit(PATIENCE).await.unwrap();
+            cluster.flag(i, "incarnation", format!("{turn}-{i}"));
+        }
+        for i in 0..3 {
+            cluster.spawn(i).await.unwrap();
+        }
+        if turn == "third" {
+            for i in 0..3 {
+                let addresses = cluster.node(i).addresses().await.unwrap();
+                let why = format!("pinned to incarnation second-{i}");
+                let pinned = async || Ok(readiness(&addresses.admin).await.1.contains(&why).then_some(()));
+                wait::until("the reason", PATIENCE, pinned).await.unwrap();
+            }
+        }
+        // Each through another node, or through itself.
+        pin_all(&mut cluster, if turn == "third" { &[1, 1, 0] } else { &[0, 1, 2] }, turn).await;
+        let started = writers.now();
+        for i in 0..3 {
+            cluster.ready(i).await.unwrap();
+        }
+        writers.all_append(started, Of::All, "after all are registered").await.unwrap();
+    }
+    writers.verify().await.unwrap();
+    cluster.end().await.unwrap();
 }

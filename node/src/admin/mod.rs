@@ -28,6 +28,7 @@ use futures::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
+use parking_lot::RwLock;
 use weir_api::admin::{ClusterStatus, FenceNode, NodeStatus, SetNode, TransferStream};
 use weir_api::{NodeEpoch, NodeId, Offset, RaftId, SessionId, StreamId};
 
@@ -118,7 +119,7 @@ pub struct Tail {
     pub closed: bool,
 }
 
-/// What there is to ask once the node has a metadata log and a session.
+/// What there is to ask: first of the metadata log, then of all of a node with a session.
 #[derive(Clone)]
 pub struct Sources {
     /// The metadata state.
@@ -137,7 +138,8 @@ pub struct Sources {
 #[derive(Clone, Default)]
 pub struct Slot {
     metrics: Metrics,
-    sources: Arc<OnceLock<Sources>>,
+    sources: Arc<RwLock<Option<Sources>>>,
+    filled: Arc<OnceLock<()>>,
 }
 
 impl Slot {
@@ -146,10 +148,17 @@ impl Slot {
         &self.metrics
     }
 
+    /// From now on it is answered what a node can tell and do that has no session yet. Such a node must be reached: it may
+    /// be pinned to another incarnation, and every other may be in the same place.
+    pub fn open_with(&self, sources: Sources) {
+        self.sources.write().get_or_insert(sources);
+    }
+
     /// From now on everything is answered. The first filling stands.
     pub fn fill_with(&self, sources: Sources) {
-        let (view, local) = (Arc::clone(&sources.view), Arc::clone(&sources.local));
-        if self.sources.set(sources).is_ok() {
+        if self.filled.set(()).is_ok() {
+            let (view, local) = (Arc::clone(&sources.view), Arc::clone(&sources.local));
+            *self.sources.write() = Some(sources);
             metrics::register(&self.metrics, view, local);
         }
     }
@@ -322,7 +331,7 @@ impl Admin {
 
     /// Proposes a command and waits until this node's view holds its effect.
     async fn propose(&self, command: Command, refused: impl FnOnce(Refusal) -> Error) -> Result<(), Error> {
-        let propose = &self.sources()?.propose;
+        let propose = self.sources()?.propose;
         let proposed = tokio::time::timeout(PROPOSE_TIMEOUT, propose(command)).await;
         match proposed.unwrap_or(Err(ProposeFailure::Unknown)) {
             Ok(()) => Ok(()),
@@ -335,7 +344,7 @@ impl Admin {
     async fn cluster(&self, hash: bool) -> Result<ClusterStatus, Error> {
         let seen = self.seen()?;
         let local = self.local(&seen.state)?;
-        let skips = &self.sources()?.skips;
+        let skips = self.sources()?.skips;
         let mut status = nodes::cluster(&seen, &local, &self.node, &|session| skips.stop_of(session))?;
         if hash {
             // As long as the state is large: not on a thread that serves others.
@@ -346,8 +355,9 @@ impl Admin {
         Ok(status)
     }
 
-    fn sources(&self) -> Result<&Sources, Error> {
-        self.slot.sources.get().ok_or_else(|| Error::Unavailable("the node is starting".to_owned()))
+    fn sources(&self) -> Result<Sources, Error> {
+        let sources = self.slot.sources.read().clone();
+        sources.ok_or_else(|| Error::Unavailable("the node is starting".to_owned()))
     }
 
     fn seen(&self) -> Result<Seen, Error> {

@@ -336,8 +336,8 @@ impl Metadata {
         self.shared.log.applied()
     }
 
-    /// Proposes one of the commands that come before a session: `Found`, `AllocateRaftId`, `Register`. They carry
-    /// their own idempotence, and are retried as [`Self::propose`] does.
+    /// Proposes one of the commands that come before a session: `Found`, `AllocateRaftId`, `Register`, and `Fence` by an
+    /// administrator. They carry their own idempotence, and are retried as [`Self::propose`] does.
     pub async fn propose_founding(&self, command: Command) -> Result<Answer, ProposeError> {
         self.ask(command, true).await
     }

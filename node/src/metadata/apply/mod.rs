@@ -25,7 +25,7 @@ mod requests;
 mod segments;
 mod sessions;
 
-use super::command::{Batch, Command, Envelope, Outcome, Refusal};
+use super::command::{Batch, Command, Envelope, FenceReason, Outcome, Refusal};
 use super::limits;
 use super::state::{State, Stream};
 use requests::Proposer;
@@ -58,7 +58,11 @@ fn dispatch(state: &mut State, by: Option<Proposer<'_>>, command: &Command) -> O
         }
         Command::EndSession => sessions::end_own(state, by_session?),
         Command::Fence { node, epoch, incarnation, reason } => {
-            by_session?;
+            // A person's, or an operator's: where every node is pinned to a process that is no more, none has a session to
+            // say it under. Said twice it is what it was said once.
+            if *reason != FenceReason::Admin {
+                by_session?;
+            }
             sessions::fence(state, node, *epoch, incarnation.as_ref(), *reason)
         }
         Command::SetSlots { node, slots, resource } => {

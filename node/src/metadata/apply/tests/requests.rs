@@ -88,6 +88,20 @@ fn only_founding_commands_may_come_without_a_session() {
     assert_eq!(w.found(Command::EndSession), Err(Refusal::SessionNotCurrent));
 }
 
+/// Every node may be pinned to a process that is no more, and then none has a session to say it under.
+#[test]
+fn an_administrator_fences_without_a_session_and_the_leader_does_not() {
+    let (mut w, [a]) = World::with(["a"]);
+    assert_eq!(w.found(fence(&a, None, FenceReason::Silence)), Err(Refusal::SessionNotCurrent));
+    let to = fence(&a, Some("pod-2"), FenceReason::Admin);
+    assert_eq!(w.found(to.clone()), Ok(Answer::Done));
+    assert_eq!(w.run(&a, Command::EndSession), Err(Refusal::SessionNotCurrent));
+    // Again it changes nothing.
+    let before = fingerprint(&w.state);
+    assert_eq!(w.found(to), Ok(Answer::Done));
+    assert_eq!(fingerprint(&w.state), before);
+}
+
 #[test]
 fn the_end_of_a_session_is_told_again_until_its_node_registers_anew() {
     let (mut w, [a]) = World::with(["a"]);
