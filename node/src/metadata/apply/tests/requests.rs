@@ -95,7 +95,7 @@ fn an_administrator_fences_without_a_session_and_the_leader_does_not() {
     assert_eq!(w.found(fence(&a, None, FenceReason::Silence)), Err(Refusal::SessionNotCurrent));
     let to = fence(&a, Some("pod-2"), FenceReason::Admin);
     assert_eq!(w.found(to.clone()), Ok(Answer::Done));
-    assert_eq!(w.run(&a, Command::EndSession), Err(Refusal::SessionNotCurrent));
+    assert_eq!(w.run(&a, create("x")), Err(Refusal::SessionNotCurrent));
     // Again it changes nothing.
     let before = fingerprint(&w.state);
     assert_eq!(w.found(to), Ok(Answer::Done));
