@@ -33,12 +33,18 @@ pub async fn probe(store: &Store) -> Result<(), ProbeError> {
     let outcome = run(store, &key).await;
     // Also after a failure; what cannot be deleted now is a few bytes under a name that says what it is.
     let cleaned = store.delete(&key).await;
-    outcome?;
-    cleaned?;
-    match store.get(&key).await? {
-        None => Ok(()),
-        Some(_) => Err(ProbeError::ReadAfterWrite("a deleted object can still be read")),
-    }
+    let gone = async {
+        outcome?;
+        cleaned?;
+        match store.get(&key).await? {
+            None => Ok(()),
+            Some(_) => Err(ProbeError::ReadAfterWrite("a deleted object can still be read")),
+        }
+    };
+    gone.await.map_err(|e| match e {
+        ProbeError::Store(e) => ProbeError::Store(e.called("probe/…")),
+        other => other,
+    })
 }
 
 async fn run(store: &Store, key: &str) -> Result<(), ProbeError> {

@@ -91,6 +91,16 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The same of a key by another name: one that is drawn by chance would make each failure look like another.
+    pub(super) fn called(mut self, name: &str) -> Self {
+        if let Self::Unavailable { key, .. } | Self::TimedOut { key, .. } | Self::Denied { key, .. } =
+            &mut self
+        {
+            name.clone_into(key);
+        }
+        self
+    }
+
     /// As what it is counted; `None`: the store was not asked.
     fn fault(&self) -> Option<StoreFault> {
         match self {
@@ -414,18 +424,40 @@ fn error(call: &'static str, key: &str, e: &object_store::Error) -> StoreError {
     }
 }
 
-/// An error with its causes on one line, bounded: servers answer with whole pages.
+/// An error with its causes on one line, bounded: servers answer with whole pages. Of a request to a server only what it
+/// said, or the network: around that are the URL and how long it took, which make each failure look like another.
 fn text(e: &dyn std::error::Error) -> String {
-    let mut out = e.to_string();
-    let mut cause = e.source();
-    while let Some(c) = cause {
-        let c_text = c.to_string();
-        if !out.contains(&c_text) {
-            out = format!("{out}: {c_text}");
-        }
-        cause = c.source();
+    let mut causes: Vec<String> =
+        std::iter::successors(Some(e), |cause| cause.source()).map(ToString::to_string).collect();
+    if let Some(request) = causes.iter().position(|c| c.starts_with("Error performing "))
+        && request + 1 < causes.len()
+    {
+        causes.drain(..=request);
     }
-    out.chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect()
+    let mut out = String::new();
+    for cause in causes {
+        if out.is_empty() {
+            out = cause;
+        } else if !out.contains(&cause) {
+            out = format!("{out}: {cause}");
+        }
+    }
+    without_page(&out).chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect()
+}
+
+/// Of an S3 error document its code and message. The rest is the request's number and the like.
+fn without_page(text: &str) -> String {
+    let element = |name: &str| {
+        let (_, rest) = text.split_once(&format!("<{name}>"))?;
+        rest.split_once(&format!("</{name}>")).map(|(inner, _)| inner)
+    };
+    match (text.find("<?xml").or(text.find("<Error")), element("Code")) {
+        (Some(page), Some(code)) => {
+            let message = element("Message").map(|m| format!(": {m}")).unwrap_or_default();
+            format!("{}{code}{message}", &text[..page])
+        }
+        _ => text.to_owned(),
+    }
 }
 
 #[cfg(test)]

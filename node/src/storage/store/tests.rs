@@ -89,3 +89,49 @@ async fn an_s3_bucket_opens_without_touching_the_network() {
     };
     assert!(Store::open(&url, env).unwrap().local_dir().is_none());
 }
+
+/// Twice the same trouble is the same text, with what the server said and nothing of the request.
+#[test]
+fn a_servers_error_is_its_code_and_message() {
+    #[derive(Debug)]
+    struct Layer(&'static str, Option<Box<Layer>>);
+    impl std::fmt::Display for Layer {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+    impl std::error::Error for Layer {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+    let said = "Server returned non-2xx status code: 404 Not Found: <?xml version=\"1.0\"?>\n<Error><Code>NoSuchBucket</Code>\
+                <Message>The specified bucket does not exist.</Message><RequestId>17F0</RequestId></Error>";
+    let request =
+        Layer("Error performing PUT http://s3/b/probe/1f in 3.1ms - …", Some(Layer(said, None).into()));
+    let error = Layer("Generic S3 error: Error performing PUT …", Some(request.into()));
+    let want = "Server returned non-2xx status code: 404 Not Found: NoSuchBucket: The specified bucket does not exist.";
+    assert_eq!(text(&error), want);
+    let local = Layer("Unable to open /data/x", Some(Layer("No such file (os error 2)", None).into()));
+    assert_eq!(text(&local), "Unable to open /data/x: No such file (os error 2)");
+    let page = Layer("502 Bad Gateway: <html>\n<Code></html>", None);
+    assert_eq!(text(&page), "502 Bad Gateway: <html> <Code></html>");
+}
+
+/// The wrapping that `text` knows is the library's: a refused connection, whose port and duration differ each time.
+#[tokio::test]
+async fn the_same_trouble_with_a_server_reads_the_same() {
+    let url = "s3://bucket/prefix".parse().unwrap();
+    let env = S3Env {
+        endpoint: Some("http://127.0.0.1:9".into()),
+        region: Some("eu-central-1".into()),
+        access_key_id: Some("id".into()),
+        secret_access_key: Some("secret".into()),
+        session_token: None,
+        more: Vec::new(),
+    };
+    let store = Store::open(&url, env).unwrap();
+    let once = store.put_if_absent("k", Bytes::new()).await.unwrap_err().to_string();
+    assert_eq!(store.put_if_absent("k", Bytes::new()).await.unwrap_err().to_string(), once);
+    assert!(once.starts_with("put k: ") && !once.contains("performing"), "{once}");
+}
