@@ -257,6 +257,10 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
             Some(Operation { claims, ..Operation::wait(kind, node, step) })
         }
         Some(_) | None => {
+            let others_take = facts.nodes.values().any(|n| n.ordinal != node.ordinal && takes_streams(n));
+            if log.assigned_streams > 0 && !others_take {
+                return Some(Operation::hold(kind, node, "no other node could take its streams"));
+            }
             let action = Action::Drain { node: node.id.clone(), why: "it is to be removed".to_owned() };
             Some(Operation::act(kind, node, "draining", action))
         }

@@ -162,3 +162,33 @@ async fn a_node_whose_pod_is_made_this_moment_counts_as_disturbed() {
     ])
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_could_take_the_streams_is_healed_before_their_node_leaves() {
+    story(vec![
+        Replicas(2),
+        Restart(251),
+        Steps(9),
+        Kill(1),
+        Steps(20),
+        LosePod(0),
+        Image(false),
+        Replicas(1),
+        Steps(8),
+    ])
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_is_tried_where_no_node_is_ready_and_nobody_answers() {
+    story(vec![
+        StoreDown(true),
+        LoseVolume(1),
+        Image(false),
+        Hang(0, true),
+        Steps(7),
+        Hang(2, true),
+        Steps(54),
+    ])
+    .await;
+}
