@@ -51,7 +51,7 @@ const KUBERNETES_BEGIN: &str = "<!-- Kubernetes: written by `make test-cluster`.
 const KUBERNETES_END: &str = "<!-- End of Kubernetes. -->";
 
 /// The same for what happens on Kubernetes.
-const KUBERNETES: [(&str, &str); 11] = [
+const KUBERNETES: [(&str, &str); 16] = [
     ("slots-edited", "A node's weight is edited"),
     ("pod-deleted", "A pod is deleted"),
     ("pod-deleted-by-force", "… by force, without grace"),
@@ -66,6 +66,11 @@ const KUBERNETES: [(&str, &str); 11] = [
     ("rolled", "A changed pod template is rolled over all nodes"),
     ("image-cannot-be-pulled", "An image that cannot be pulled is rolled out, and put right"),
     ("operator-killed", "All pods are restarted, and the operator killed three times meanwhile"),
+    ("two-operators", "… and a second operator comes, and the first goes"),
+    ("api-server-restarts", "… and the API server is killed and started again"),
+    ("scale-down-in-roll", "From five nodes to three in the middle of a roll"),
+    ("volume-lost", "A pod is deleted with its volume claim"),
+    ("host-drained", "A host is drained with `kubectl drain`, and uncordoned"),
 ];
 
 fn main() -> Result<()> {
