@@ -53,13 +53,12 @@ pub(super) async fn ask(
         let silent = Probe { error: Some("no answer in time".to_owned()), ..Probe::default() };
         this.probes.insert(target.node.to_string(), silent);
     }
-    let uid = cluster.uid().unwrap_or_default();
     let mut shown: Vec<(ClusterStatus, Target)> = Vec::new();
-    for Answer { target, ready, cluster } in answers {
+    for Answer { target, ready, cluster: shows } in answers {
         let error = ready.as_ref().err().map(ToString::to_string);
         let mut probe = Probe { ready: ready.ok(), version: None, error };
-        match cluster {
-            Ok(status) if status.identity.as_ref().is_none_or(|i| *i == uid) => {
+        match shows {
+            Ok(status) if is_of(cluster, &status) => {
                 probe.version = Some(status.answered_by.version.clone());
                 shown.push((status, target.clone()));
             }
@@ -83,6 +82,15 @@ pub(super) async fn ask(
     this.targets = shown.into_iter().map(|(_, target)| target).collect();
     this.targets.sort_by_key(|t| Some(&t.node) != leader.as_ref());
     this
+}
+
+/// Whether a node belongs to this StreamCluster: founded for it, for nobody by name, or for one that is no more and whose
+/// bucket and volumes it takes over.
+fn is_of(cluster: &StreamCluster, status: &ClusterStatus) -> bool {
+    let adopted = cluster.spec.object_store.adopt_cluster_uid.as_ref();
+    status.identity.is_none()
+        || status.identity == cluster.uid()
+        || adopted.is_some_and(|uid| *uid == status.uid.to_string())
 }
 
 async fn answers(admin: &Admin, asked: &[Target]) -> Vec<Answer> {

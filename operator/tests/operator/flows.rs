@@ -730,3 +730,19 @@ async fn the_store_going_away_disturbs_nobody() {
     world.at_rest().await;
     assert_eq!(world.pod_uids(), before);
 }
+
+/// The nodes name the StreamCluster that they were founded for, which is no more; another has taken over bucket and volumes.
+#[tokio::test(start_paused = true)]
+async fn nodes_of_a_cluster_that_is_taken_over_are_heard() {
+    let mut world = up(3).await;
+    world.nodes.lock().identity = "a-uid-of-the-past".to_owned();
+    world.until("nobody of ours to answer", |w| w.condition("QuorumHealthy").0 == "Unknown").await;
+    assert!(world.condition("QuorumHealthy").2.contains("a-uid-of-the-past"), "{}", world.describe());
+    let uid = world.nodes.lock().uid.clone();
+    world.edit(|c| c["spec"]["objectStore"]["adoptClusterUid"] = json!(uid));
+    world.until("the nodes to be heard", World::is_ready).await;
+    world.at_rest().await;
+    // By its name and not by any.
+    world.edit(|c| c["spec"]["objectStore"]["adoptClusterUid"] = json!("0".repeat(32)));
+    world.until("nobody of ours to answer", |w| w.condition("QuorumHealthy").0 == "Unknown").await;
+}
