@@ -424,15 +424,17 @@ fn error(call: &'static str, key: &str, e: &object_store::Error) -> StoreError {
     }
 }
 
-/// An error with its causes on one line, bounded: servers answer with whole pages. Of a request to a server only what it
-/// said, or the network: around that are the URL and how long it took, which make each failure look like another.
+/// An error with its causes on one line, bounded: servers answer with whole pages. Of a request to a server which one it
+/// was, and what it said, or the network: the key and how long it took would make each failure look like another.
 fn text(e: &dyn std::error::Error) -> String {
     let mut causes: Vec<String> =
         std::iter::successors(Some(e), |cause| cause.source()).map(ToString::to_string).collect();
     if let Some(request) = causes.iter().position(|c| c.starts_with("Error performing "))
         && request + 1 < causes.len()
     {
+        let server = server(&causes[request]);
         causes.drain(..=request);
+        causes.splice(..0, server);
     }
     let mut out = String::new();
     for cause in causes {
@@ -443,6 +445,12 @@ fn text(e: &dyn std::error::Error) -> String {
         }
     }
     without_page(&out).chars().map(|c| if c.is_control() { ' ' } else { c }).take(400).collect()
+}
+
+/// Of "Error performing METHOD URL in …".
+fn server(request: &str) -> Option<String> {
+    let url: http::Uri = request.split_whitespace().nth(3)?.parse().ok()?;
+    Some(format!("{}://{}", url.scheme_str()?, url.authority()?))
 }
 
 /// Of an S3 error document its code and message. The rest is the request's number and the like.

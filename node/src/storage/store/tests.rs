@@ -108,9 +108,9 @@ fn a_servers_error_is_its_code_and_message() {
     let said = "Server returned non-2xx status code: 404 Not Found: <?xml version=\"1.0\"?>\n<Error><Code>NoSuchBucket</Code>\
                 <Message>The specified bucket does not exist.</Message><RequestId>17F0</RequestId></Error>";
     let request =
-        Layer("Error performing PUT http://s3/b/probe/1f in 3.1ms - …", Some(Layer(said, None).into()));
+        Layer("Error performing PUT http://s3:7070/b/probe/1f in 3.1ms - …", Some(Layer(said, None).into()));
     let error = Layer("Generic S3 error: Error performing PUT …", Some(request.into()));
-    let want = "Server returned non-2xx status code: 404 Not Found: NoSuchBucket: The specified bucket does not exist.";
+    let want = "http://s3:7070: Server returned non-2xx status code: 404 Not Found: NoSuchBucket: The specified bucket does not exist.";
     assert_eq!(text(&error), want);
     let local = Layer("Unable to open /data/x", Some(Layer("No such file (os error 2)", None).into()));
     assert_eq!(text(&local), "Unable to open /data/x: No such file (os error 2)");
@@ -133,5 +133,5 @@ async fn the_same_trouble_with_a_server_reads_the_same() {
     let store = Store::open(&url, env).unwrap();
     let once = store.put_if_absent("k", Bytes::new()).await.unwrap_err().to_string();
     assert_eq!(store.put_if_absent("k", Bytes::new()).await.unwrap_err().to_string(), once);
-    assert!(once.starts_with("put k: ") && !once.contains("performing"), "{once}");
+    assert!(once.starts_with("put k: http://127.0.0.1:9: ") && !once.contains("performing"), "{once}");
 }
