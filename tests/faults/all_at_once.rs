@@ -57,8 +57,8 @@ async fn five_nodes_killed_at_once_come_back_with_everything() {
 
 /// Whoever runs the nodes says which processes they may be from now on.
 async fn pin_all(cluster: &mut Cluster, asked: &[usize], to: &str) {
-    for i in 0..cluster.size() {
-        let admin = cluster.node(asked[i]).admin().await.unwrap();
+    for (i, asked) in asked.iter().enumerate() {
+        let admin = cluster.node(*asked).admin().await.unwrap();
         let name = Cluster::name(i);
         let fence = async || {
             // It has to have its log first.

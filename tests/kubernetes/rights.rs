@@ -151,7 +151,7 @@ mod long {
             ("watch", "secrets"),
             ("update", "secrets"),
             ("delete", "secrets"),
-            ("create", "pods/exec"),
+            ("create", "pods --subresource=exec"),
             ("patch", "streamclusters"),
             ("update", "streamclusters"),
             ("delete", "streamclusters"),
@@ -160,7 +160,9 @@ mod long {
             ("delete", "namespaces"),
             ("create", "roles"),
         ] {
-            let answer = cluster.kubectl(&["auth", "can-i", verb, what, &account]).await;
+            let what_of: Vec<&str> = what.split(' ').collect();
+            let args = [&["auth", "can-i", verb], &*what_of, &[&account]].concat();
+            let answer = cluster.kubectl(&args).await;
             let said = answer.unwrap_or_else(|e| format!("{e:#}"));
             assert!(!said.trim().starts_with("yes"), "{verb} {what}: {said}");
         }
