@@ -390,6 +390,17 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// For how long nobody has shown the cluster's record, by the status: who is heard now and then may be heard next.
+    pub fn record_missed_ms(&self) -> i64 {
+        let conditions = self.cluster.status.iter().flat_map(|s| &s.conditions);
+        let said = conditions.into_iter().find(|c| c.type_ == "SlotsSynced" && c.status == "Unknown");
+        match said {
+            _ if self.log.is_some() || self.cluster_uid().is_none() => i64::MAX,
+            Some(c) => self.observed.now_ms - c.last_transition_time.0.as_millisecond(),
+            None => 0,
+        }
+    }
+
     /// Whether stopping a node leaves a majority of voters that are alive and hold the log. The error says why not.
     pub fn safe_without(&self, node: &Node<'_>) -> Result<(), String> {
         let members = self.log.and_then(|l| l.members.as_ref());

@@ -302,7 +302,10 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
             return Some(Operation::hold(kind, node, format!("{why}; {}: it drains", other.id)));
         }
         if let Err(wait) = facts.safe_without(node)
-            && !(outage && all_last && !facts.may_have_quorum() && facts.quorum_missed_ms() >= OUTAGE_MS)
+            && !(outage
+                && all_last
+                && !facts.may_have_quorum()
+                && facts.quorum_missed_ms().min(facts.record_missed_ms()) >= OUTAGE_MS)
         {
             return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
         }
