@@ -100,6 +100,11 @@ fn an_administrator_fences_without_a_session_and_the_leader_does_not() {
     let before = fingerprint(&w.state);
     assert_eq!(w.found(to), Ok(Answer::Done));
     assert_eq!(fingerprint(&w.state), before);
+    // One of unknown fate that comes when another process has registered since ends nothing.
+    assert_eq!(w.found(fence(&a, Some("a-at-11"), FenceReason::Admin)), Ok(Answer::Done));
+    let next = w.join("a", 11);
+    let late = w.found(fence(&a, Some("pod-2"), FenceReason::Admin));
+    assert_eq!(late, Err(Refusal::FenceMismatch { registered: next.epoch }));
 }
 
 #[test]
