@@ -104,7 +104,10 @@ impl Hands {
                     }
                 }
                 Err(failure) => {
-                    tracing::warn!(cluster = %cluster.name_any(), %failure, "action failed");
+                    match failure.passing {
+                        true => tracing::info!(cluster = %cluster.name_any(), %failure, "action put off"),
+                        false => tracing::warn!(cluster = %cluster.name_any(), %failure, "action failed"),
+                    }
                     self.metrics.failed(failure.passing);
                     applied.failures.push(failure);
                     if let Action::CreateVolume { name, .. } = action {
@@ -121,6 +124,10 @@ impl Hands {
             applied.failures.iter().filter(|f| !f.passing).map(ToString::to_string).collect();
         let wanted = status.map(|s| status::with_failures(cluster, s, &serious));
         if let Some(wanted) = wanted.filter(|s| cluster.status.as_ref() != Some(s)) {
+            // First, for the next pass sees no difference any more; told twice is better than never.
+            for note in &notes {
+                applied.writes += self.publish(cluster, note).await;
+            }
             if fault::dies(Side::Before, "write-status") {
                 return applied.dead();
             }
@@ -130,14 +137,21 @@ impl Hands {
                         return applied.dead();
                     }
                     applied.writes += 1;
-                    for note in &notes {
-                        applied.writes += self.publish(cluster, note).await;
-                    }
                 }
                 Err(failure) => applied.failures.push(failure),
             }
         }
         applied
+    }
+
+    /// The status where nothing could be read: nothing that it said before is taken for true.
+    pub async fn tell_unknown(&self, cluster: &StreamCluster, why: &str, now_ms: i64) {
+        let wanted = status::unknown(cluster, why, now_ms);
+        if cluster.status.as_ref() != Some(&wanted)
+            && let Err(failure) = self.write_status(cluster, &wanted).await
+        {
+            tracing::warn!(cluster = %cluster.name_any(), %failure, "the status keeps what it said before");
+        }
     }
 
     async fn act(
@@ -221,14 +235,21 @@ fn pod_of(action: &Action, claim: &str) -> bool {
     volumes.into_iter().flatten().any(|v| v["persistentVolumeClaim"]["claimName"] == claim)
 }
 
+/// It was refused because its namespace is being deleted.
+fn is_ending(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|d| &d.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// A call to the API server, with a deadline.
 async fn in_time<T>(what: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
     let failed = |why: String, passing: bool| Failure { what: what.to_owned(), why, passing };
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(kube::Error::Api(status))) => {
-            // A server that is busy or away; a plain 500 may be a webhook's last word.
-            let passing = matches!(status.code, 409 | 429 | 503 | 504);
+            // A server that is busy or away; a plain 500 may be a webhook's last word. In a namespace that is being deleted
+            // nothing can be made any more, and soon nothing needs to be.
+            let passing = matches!(status.code, 409 | 429 | 503 | 504) || is_ending(&status);
             Err(failed(status.message.clone(), passing))
         }
         Ok(Err(error)) => Err(failed(error.to_string(), true)),

@@ -22,7 +22,7 @@ pub const TRANSIT_MS: i64 = 300_000;
 const HEARD_MS: u64 = 3_000;
 
 /// Why a container does not run, as the kubelet says it, where waiting does not help by itself.
-const BROKEN: &[&str] = &[
+pub(crate) const BROKEN: &[&str] = &[
     "CrashLoopBackOff",
     "ImagePullBackOff",
     "ErrImagePull",
@@ -278,6 +278,7 @@ impl<'a> Facts<'a> {
             Some((reason, text)) if BROKEN.contains(&reason.as_str()) => {
                 return Health::Broken(last(reason, text));
             }
+            _ if pod.beside.is_some() => return Health::Broken(pod.beside.as_deref().map(cut).unwrap_or_default()),
             Some((reason, text)) if !text.is_empty() => {
                 return Health::Starting(format!("{reason}: {}", cut(text)));
             }
@@ -322,9 +323,11 @@ impl<'a> Facts<'a> {
             return Some(format!("its host {host} is out of service"));
         }
         let since = view.unready_since_ms?;
-        let seconds = (self.observed.now_ms - since) / 1000;
-        (seconds * 1000 >= HOST_TIMEOUT_MS)
-            .then(|| format!("its host {host} has not been ready for {seconds} s"))
+        // How long would be another text at every look.
+        (self.observed.now_ms - since >= HOST_TIMEOUT_MS).then(|| {
+            let at = jiff::Timestamp::from_millisecond(since / 1000 * 1000).unwrap_or_default();
+            format!("its host {host} has not been ready since {at}")
+        })
     }
 
     /// Volumes of this StreamCluster, or of the one that it takes over from.

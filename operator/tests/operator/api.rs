@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Gone,
     NotFound,
     TooMany,
+    /// The namespace is being deleted: nothing can be made in it.
+    Ending,
     /// The answer is lost; the write is done.
     LostReply,
     /// No answer for longer than any deadline.
@@ -435,6 +437,11 @@ impl tower::Service<Request<Body>> for Service {
                 Some(Fault::Gone) => status(410, "Expired", "made up"),
                 Some(Fault::NotFound) => status(404, "NotFound", "made up"),
                 Some(Fault::TooMany) => status(429, "TooManyRequests", "made up"),
+                Some(Fault::Ending) => {
+                    let (code, mut answer) = status(403, "Forbidden", "made up");
+                    answer["details"] = json!({"causes": [{"reason": "NamespaceTerminating"}]});
+                    (code, answer)
+                }
                 Some(Fault::LostReply) => {
                     let _done = api.serve(&head.method, &path, &query, &body);
                     status(504, "Timeout", "made up")
