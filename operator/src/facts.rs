@@ -278,7 +278,9 @@ impl<'a> Facts<'a> {
             Some((reason, text)) if BROKEN.contains(&reason.as_str()) => {
                 return Health::Broken(last(reason, text));
             }
-            _ if pod.beside.is_some() => return Health::Broken(pod.beside.as_deref().map(cut).unwrap_or_default()),
+            _ if pod.beside.is_some() => {
+                return Health::Broken(pod.beside.as_deref().map(cut).unwrap_or_default());
+            }
             Some((reason, text)) if !text.is_empty() => {
                 return Health::Starting(format!("{reason}: {}", cut(text)));
             }

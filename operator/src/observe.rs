@@ -143,7 +143,8 @@ async fn hosts(
         let (api, name) = (api.clone(), name.clone());
         async move { read("a host", api.get_opt(&name)).await.map(|host| (name, host)) }
     };
-    let told: Result<Vec<_>, _> = stream::iter(named.into_iter().map(ask)).buffered(AT_ONCE).try_collect().await;
+    let told: Result<Vec<_>, _> =
+        stream::iter(named.into_iter().map(ask)).buffered(AT_ONCE).try_collect().await;
     match told {
         Ok(told) => {
             let there = told.into_iter().filter_map(|(name, host)| Some((name, views::host(&host?))));

@@ -1,8 +1,10 @@
 //! What the status says.
 //!
 //! Invariant: pure, made anew from this pass's facts; a time changes only with what it is the time of, so that the same
-//! facts give the same bytes and nothing is written at rest. Counts that change all the time are taken over from the
-//! status before, but about once a minute. Called by `plan`.
+//! facts give the same bytes and nothing is written at rest. Counts that change all the time, and numbers in texts, are taken
+//! over from the status before, but about once a minute. Called by `plan`.
+
+mod steady;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;

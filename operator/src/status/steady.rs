@@ -52,7 +52,10 @@ mod tests {
             text == before
         };
         assert!(kept("3 streams to give away", "2 streams to give away"));
-        assert!(kept("store: no answer for 9.5s (2 appends wait)", "store: no answer for 10.25s (17 appends wait)"));
+        assert!(kept(
+            "store: no answer for 9.5s (2 appends wait)",
+            "store: no answer for 10.25s (17 appends wait)"
+        ));
         assert!(!kept("demo-1: no answer for 3 s", "demo-2: no answer for 3 s"));
         assert!(!kept("no answer for 3 s", "no answer for 3 minutes"));
         assert!(!kept("no answer", "no answer for 3 s"));
