@@ -21,7 +21,7 @@ use crate::apply::Hands;
 use crate::controller;
 use crate::crd::{self, StreamCluster};
 use crate::health;
-use crate::lease::{Election, Terms};
+use crate::lease::{Election, LONGEST, Terms};
 use crate::metrics::Metrics;
 use crate::names;
 
@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "weir-operator", env = "WEIR_OPERATOR_LEASE")]
     pub lease_name: String,
     /// Seconds that a lease holds without being renewed, 5 to 300; longer where the API server is slow
-    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(5..=300),
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(5..=LONGEST),
         env = "WEIR_OPERATOR_LEASE_SECONDS")]
     pub lease_seconds: u64,
     /// Name of this process in the lease and in events; in a pod, its name
@@ -89,7 +89,13 @@ pub fn main() -> ExitCode {
         return failed(&e);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    match runtime.context("starting the runtime").and_then(|r| r.block_on(run(args))) {
+    let ran = runtime.context("starting the runtime").and_then(|runtime| {
+        let ran = runtime.block_on(run(args));
+        // A name that is being looked up keeps nobody who has lost the lease.
+        runtime.shutdown_background();
+        ran
+    });
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => failed(&e),
     }
@@ -174,21 +180,13 @@ async fn lead<F: Future<Output = ()>>(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     tracing::info!("waiting for the lease");
-    if election.won(stop).await.is_none() {
-        return Ok(());
-    }
+    let Some(since) = election.won(stop).await else { return Ok(()) };
     tracing::info!("leading");
     metrics.lead(true);
-    let over = CancellationToken::new();
-    let holding = CancellationToken::new();
-    let controlled = async {
-        control(stop.clone()).await;
-        // Nothing is under way any more.
-        over.cancel();
-    };
     let held = tokio::select! {
-        held = election.hold(&holding) => held,
-        () = controlled => Ok(()),
+        why = election.hold(since) => Err(why),
+        // Nothing is under way any more.
+        () = control(stop.clone()) => Ok(()),
     };
     metrics.lead(false);
     if let Err(why) = held {

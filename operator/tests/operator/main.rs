@@ -12,6 +12,7 @@ mod api;
 mod chaos;
 mod control;
 mod crd_rules;
+mod elections;
 mod fixtures;
 mod flows;
 mod found;
