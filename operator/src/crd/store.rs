@@ -45,7 +45,9 @@ pub struct ObjectStore {
     pub credentials: Option<Credentials>,
 
     /// Take over bucket and prefix from another StreamCluster that is gone: the cluster uid they hold (`status.clusterUid`
-    /// there, or `cluster.json`), 32 hexadecimal digits. Its volumes must be there still. Default: none. Restarts pods.
+    /// there, or `cluster.json`), 32 hexadecimal digits. Its volumes must be there still. Once that is done
+    /// (`status.clusterUid`) it cannot be changed or removed: bucket and volumes still name the other StreamCluster. Default:
+    /// none. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[0-9a-f]{32}$')").message("objectStore.adoptClusterUid must be 32 hexadecimal digits, lower case"))]
