@@ -28,6 +28,8 @@ pub struct Metrics {
     writes: Counter<u64, AtomicU64>,
     nodes: Family<Labels, Gauge<i64, AtomicI64>>,
     leading: Gauge<i64, AtomicI64>,
+    unreadable: Family<Labels, Gauge<i64, AtomicI64>>,
+    watch_failures: Counter<u64, AtomicU64>,
     registry: Arc<Mutex<Registry>>,
 }
 
@@ -48,6 +50,8 @@ impl Default for Metrics {
             writes: Counter::default(),
             nodes: Family::default(),
             leading: Gauge::default(),
+            unreadable: Family::default(),
+            watch_failures: Counter::default(),
             registry: Arc::default(),
         };
         registry.register("reconciles", "Passes, by outcome: ok, failed", this.reconciles.clone());
@@ -74,6 +78,16 @@ impl Default for Metrics {
             this.nodes.clone(),
         );
         registry.register("leading", "1 if this process holds the lease", this.leading.clone());
+        registry.register(
+            "cluster_unreadable",
+            "1 for a StreamCluster that was written for another version of the operator",
+            this.unreadable.clone(),
+        );
+        registry.register(
+            "watch_failures",
+            "Watches that failed and were begun anew",
+            this.watch_failures.clone(),
+        );
         *this.registry.lock() = registry;
         this
     }
@@ -90,9 +104,7 @@ impl Metrics {
 
     /// One action carried out.
     pub(crate) fn acted(&self, action: &Action) {
-        let text = format!("{action:?}");
-        let kind = text.split([' ', '{']).next().unwrap_or_default().to_owned();
-        self.actions.get_or_create(&vec![("kind", kind)]).inc();
+        self.actions.get_or_create(&vec![("kind", action.step().to_owned())]).inc();
     }
 
     /// One action that failed.
@@ -111,9 +123,25 @@ impl Metrics {
         self.nodes.get_or_create(&labels).set(i64::from(count));
     }
 
+    /// Whether this operator can read a cluster.
+    pub(crate) fn readable(&self, cluster: (&str, &str), readable: bool) {
+        let (namespace, name) = cluster;
+        let labels = vec![("namespace", namespace.to_owned()), ("cluster", name.to_owned())];
+        match readable {
+            true => drop(self.unreadable.remove(&labels)),
+            false => drop(self.unreadable.get_or_create(&labels).set(1)),
+        }
+    }
+
+    /// A watch failed.
+    pub(crate) fn watch_failed(&self) {
+        self.watch_failures.inc();
+    }
+
     /// A cluster is gone.
     pub(crate) fn forget(&self, cluster: (&str, &str)) {
         let (namespace, name) = cluster;
+        self.readable(cluster, true);
         for state in ["wanted", "ready", "updated"] {
             let labels = vec![
                 ("namespace", namespace.to_owned()),
@@ -151,14 +179,18 @@ mod tests {
         metrics.failed(true);
         metrics.nodes(("ns", "demo"), "ready", 2);
         metrics.lead(true);
+        metrics.readable(("ns", "demo"), false);
+        metrics.watch_failed();
         let text = metrics.text();
         for line in [
             "weir_operator_reconciles_total{outcome=\"ok\"} 1",
-            "weir_operator_actions_total{kind=\"CreateTokens\"} 1",
+            "weir_operator_actions_total{kind=\"create-tokens\"} 1",
             "weir_operator_action_failures_total{passing=\"true\"} 1",
             "weir_operator_api_writes_total 3",
             "weir_operator_cluster_nodes{namespace=\"ns\",cluster=\"demo\",state=\"ready\"} 2",
             "weir_operator_leading 1",
+            "weir_operator_cluster_unreadable{namespace=\"ns\",cluster=\"demo\"} 1",
+            "weir_operator_watch_failures_total 1",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }

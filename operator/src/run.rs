@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use clap::Parser;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config, CustomResourceExt as _};
@@ -154,10 +154,16 @@ async fn run(args: Args) -> anyhow::Result<()> {
     };
     let context = Arc::new(controller::Context::new(hands, args.image.clone()));
     let control = |stop| controller::run(client.clone(), context, args.namespace.clone(), stop);
+    let control = |stop: CancellationToken| async move {
+        control(stop.clone()).await;
+        match stop.is_cancelled() {
+            true => Ok(()),
+            false => Err(anyhow!("the watches have ended")),
+        }
+    };
     let outcome = if args.no_leader_election {
         metrics.lead(true);
-        control(stop.clone()).await;
-        Ok(())
+        control(stop.clone()).await
     } else {
         let terms = Terms {
             namespace: args.lease_namespace.clone(),
@@ -173,7 +179,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Waits for the lease, controls while it is held.
-async fn lead<F: Future<Output = ()>>(
+async fn lead<F: Future<Output = anyhow::Result<()>>>(
     election: &Election,
     metrics: &Metrics,
     control: impl FnOnce(CancellationToken) -> F,
@@ -183,17 +189,16 @@ async fn lead<F: Future<Output = ()>>(
     let Some(since) = election.won(stop).await else { return Ok(()) };
     tracing::info!("leading");
     metrics.lead(true);
-    let held = tokio::select! {
-        why = election.hold(since) => Err(why),
+    let (lost, outcome) = tokio::select! {
+        why = election.hold(since) => (true, Err(anyhow!(why))),
         // Nothing is under way any more.
-        () = control(stop.clone()) => Ok(()),
+        outcome = control(stop.clone()) => (false, outcome),
     };
     metrics.lead(false);
-    if let Err(why) = held {
-        bail!("{why}");
+    if !lost {
+        election.release().await;
     }
-    election.release().await;
-    Ok(())
+    outcome
 }
 
 async fn signalled() {

@@ -249,10 +249,12 @@ fn list(store: &Store, key: &Key, query: &str) -> (u16, Value) {
         Some((name, value)) => object["metadata"]["labels"][name] == value,
         None => selector.is_none_or(|name| !object["metadata"]["labels"][name].is_null()),
     };
+    let only = query.split('&').find_map(|q| q.strip_prefix("fieldSelector=metadata.name="));
     let items: Vec<&Value> = store
         .objects
         .iter()
         .filter(|((r, ns, _), o)| *r == key.0 && (key.1.is_empty() || *ns == key.1) && fits(o))
+        .filter(|((_, _, name), _)| only.is_none_or(|only| name == only))
         .map(|(_, o)| o)
         .collect();
     (
