@@ -19,6 +19,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::admin::{Admin, Target};
 use crate::crd::StreamCluster;
@@ -53,6 +54,8 @@ pub struct Seen {
     pub observed: Observed,
     /// Nodes that showed the record, the leader first.
     pub targets: Vec<Target>,
+    /// When the reading began.
+    pub at: Instant,
 }
 
 /// Reads with a deadline.
@@ -84,6 +87,7 @@ pub async fn observe(
     cluster: &StreamCluster,
     now_ms: i64,
 ) -> Result<Seen, ObserveError> {
+    let at = Instant::now();
     let namespace = cluster.namespace().unwrap_or_default();
     let name = cluster.name_any();
     let list = ListParams::default().labels(&names::selector(&name));
@@ -120,7 +124,7 @@ pub async fn observe(
         probes: nodes.probes,
         pods,
     };
-    Ok(Seen { observed, targets: nodes.targets })
+    Ok(Seen { observed, targets: nodes.targets, at })
 }
 
 /// Whether this StreamCluster, and not one of the same name before it, made an object.
