@@ -1,8 +1,8 @@
 //! Carries out a plan, in order, the status last.
 //!
 //! Invariant: an action that the world has outrun (another UID, gone already, there already) counts as done; after any
-//! other failure nothing disruptive follows in the same pass, and what failed stands in the status. Deletes name the UID
-//! they mean. One field manager; Services and the like are applied server-side, pods and claims are created and patched,
+//! other failure that matters nothing disruptive follows in the same pass, nor by an old observation, and what failed stands
+//! in the status. Deletes name the UID they mean. One field manager; Services and the like are applied server-side, pods and claims are created and patched,
 //! so that no object is written in both ways. Called by `controller`.
 
 mod kube_actions;
@@ -16,6 +16,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::action::{Action, Note, Planned};
 use crate::admin::{Admin, Target};
@@ -25,6 +26,9 @@ use crate::metrics::Metrics;
 use crate::names;
 use crate::observe::DEADLINE;
 use crate::{plan, status};
+
+/// A node is disturbed by an observation that is no older than this. A pass of its own takes a second or two.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// Why an action came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,16 +80,29 @@ impl Applied {
 }
 
 impl Hands {
-    /// Carries out the plan for a cluster. Commands go to `targets`, in order until one answers.
-    pub async fn apply(&self, cluster: &StreamCluster, targets: &[Target], planned: Planned) -> Applied {
+    /// Carries out the plan for a cluster, made from what was seen at `seen_at`. Commands go to `targets`, in order until
+    /// one answers.
+    pub async fn apply(
+        &self,
+        cluster: &StreamCluster,
+        targets: &[Target],
+        seen_at: Instant,
+        planned: Planned,
+    ) -> Applied {
         let Planned { actions, status, notes, again: _ } = planned;
         let mut applied = Applied::default();
         // Claims that were not made.
         let mut lacking: Vec<&str> = Vec::new();
+        let mut barred = false;
         for action in &actions {
-            let serious = applied.failures.iter().any(|f| !f.passing);
-            if action.is_disruptive() && serious {
+            if action.is_disruptive() && barred {
                 continue;
+            }
+            // Others may be down by now, or another operator at work: this one may have slept.
+            if action.is_disruptive() && seen_at.elapsed() > FRESH {
+                let why = format!("what was seen is {} s old", seen_at.elapsed().as_secs());
+                applied.failures.push(Failure { what: action.step().to_owned(), why, passing: true });
+                break;
             }
             if lacking.iter().any(|claim| pod_of(action, claim)) {
                 continue;
@@ -110,12 +127,14 @@ impl Hands {
                         false => tracing::warn!(cluster = %cluster.name_any(), %failure, "action failed"),
                     }
                     self.metrics.failed(failure.passing);
+                    barred |= !failure.passing && !action.is_aside();
                     applied.failures.push(failure);
                     if let Action::CreateVolume { name, .. } = action {
                         lacking.push(name.as_str());
                     }
                     // What follows may rest on it: a volume is abandoned before its pod is given up.
-                    if action.is_disruptive() || matches!(action, Action::PatchVolume { .. }) {
+                    if action.is_disruptive() || matches!(action, Action::PatchVolume { gives_up: true, .. })
+                    {
                         break;
                     }
                 }

@@ -177,7 +177,7 @@ async fn pass_over(
     }
     let again = planned.again;
     let acts = !planned.actions.is_empty();
-    let applied = hands.apply(&cluster, &seen.targets, planned).await;
+    let applied = hands.apply(&cluster, &seen.targets, seen.at, planned).await;
     let memory = context.remember(&cluster, |m| {
         if acts || !only_counts || m.changed.is_none() {
             m.changed = Some(Instant::now());

@@ -22,6 +22,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::SemaphorePermit;
+use tokio::time::Instant;
 
 use crate::admin::{Admin, Target};
 use crate::crd::StreamCluster;
@@ -56,6 +57,8 @@ pub struct Seen {
     pub observed: Observed,
     /// Nodes that showed the record, the leader first.
     pub targets: Vec<Target>,
+    /// When the reading began.
+    pub at: Instant,
 }
 
 /// Reads with a deadline.
@@ -100,6 +103,7 @@ pub async fn observe(
     now_ms: i64,
     turn: Option<SemaphorePermit<'_>>,
 ) -> Result<Seen, ObserveError> {
+    let at = Instant::now();
     let namespace = cluster.namespace().unwrap_or_default();
     let name = cluster.name_any();
     let list = ListParams::default().labels(&names::selector(&name));
@@ -132,7 +136,7 @@ pub async fn observe(
     let nodes = nodes::ask(admin, cluster, &observed.pods, token.as_deref()).await;
     observed.log = nodes.log;
     observed.probes = nodes.probes;
-    Ok(Seen { observed, targets: nodes.targets })
+    Ok(Seen { observed, targets: nodes.targets, at })
 }
 
 /// Whether this StreamCluster, and not one of the same name before it, made an object.

@@ -75,6 +75,8 @@ pub struct PodView {
     pub ended: Option<(i32, String)>,
     /// A container beside the node's that does not come up, by name, and why: a sidecar, or one that has to end first.
     pub beside: Option<String>,
+    /// The ConfigMap that its node's settings come from.
+    pub config: Option<String>,
     /// The claim of its data volume.
     pub claim: String,
 }

@@ -48,6 +48,9 @@ pub(super) fn pod(cluster: &StreamCluster, pod: &Pod) -> Option<PodView> {
         _ => None,
     };
     let annotations = pod.annotations().clone();
+    let own = spec.containers.iter().find(|c| c.name == names::CONTAINER);
+    let sources = own.and_then(|c| c.env_from.as_ref()).into_iter().flatten();
+    let config = sources.filter_map(|s| s.config_map_ref.as_ref()).map(|m| m.name.clone()).next();
     let volumes = spec.volumes.iter().flatten();
     let claim = volumes.filter(|v| v.name == names::DATA).find_map(|v| v.persistent_volume_claim.as_ref());
     Some(PodView {
@@ -56,12 +59,7 @@ pub(super) fn pod(cluster: &StreamCluster, pod: &Pod) -> Option<PodView> {
         created_ms: created(pod),
         deleting_since_ms: pod.metadata.deletion_timestamp.as_ref().map(ms),
         template: annotations.get(names::TEMPLATE).cloned().unwrap_or_default(),
-        image: spec
-            .containers
-            .iter()
-            .find(|c| c.name == names::CONTAINER)
-            .and_then(|c| c.image.clone())
-            .unwrap_or_default(),
+        image: own.and_then(|c| c.image.clone()).unwrap_or_default(),
         annotations,
         finished,
         host: spec.node_name.clone(),
@@ -76,6 +74,7 @@ pub(super) fn pod(cluster: &StreamCluster, pod: &Pod) -> Option<PodView> {
         waiting: state.waiting.map(|w| (w.reason.unwrap_or_default(), w.message.unwrap_or_default())),
         ended: ended.map(|t| (t.exit_code, t.message.or(t.reason).unwrap_or_default())),
         beside,
+        config,
         claim: claim.map(|c| c.claim_name.clone()).unwrap_or_default(),
         name,
     })
