@@ -16,7 +16,9 @@ async fn up(replicas: u32) -> World {
 /// A pod of somebody's on a host that this world does not run.
 fn pod(name: &str, owner: Value) -> Value {
     json!({"metadata": {"name": name, "namespace": "streams", "ownerReferences": [owner]},
-        "spec": {"nodeName": "elsewhere", "containers": []}, "status": {"phase": "Running"}})
+        "spec": {"nodeName": "elsewhere", "containers": [],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "of-another"}}]},
+        "status": {"phase": "Running"}})
 }
 
 fn elsewhere(world: &mut World) {
