@@ -10,9 +10,10 @@ const HEAD: &str = "\
 What `GET /metrics` on the admin listener (`--admin-listen`) shows, as OpenMetrics text. This page is made from the
 code: `weir reference metrics > docs/metrics.md` writes it, and tests check that it is true of a running node.
 
-Everything is counted from the start of the process and by one node; sum over nodes for a cluster. Labels take their
-values from the lists below, never from clients, so the number of series does not depend on what clients do. A
-histogram has `_bucket`, `_sum` and `_count` behind its name.
+Every node shows its own counts, from the start of its process. For a cluster take the sum over its nodes. What is said
+to be \"by the log\" describes the whole cluster, and every node shows it: take the maximum of such a metric, and of the
+metadata log's indexes and voters, not the sum. Labels take their values from the lists below, never from clients, so the
+number of series does not depend on what clients do. A histogram has `_bucket`, `_sum` and `_count` behind its name.
 
 ## Questions and how to ask them
 
