@@ -16,6 +16,8 @@ use crate::names;
 use crate::observed::{CredentialsView, VolumeView};
 use crate::resources::{pod, volume};
 
+/// Why a claim is given up that was made for a cluster that turned out to take another over.
+const TOO_EARLY: &str = "made before objectStore.adoptClusterUid was said, and so empty";
 /// How long a pod may wait for a claim that is gone before it gets a new one.
 const CLAIM_GONE_MS: i64 = 30_000;
 
@@ -137,7 +139,8 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
         return None;
     }
     let patch = |patch, why: &str| {
-        Some(Action::PatchVolume { name: v.name.clone(), uid: v.uid.clone(), patch, why: why.to_owned() })
+        let why = why.to_owned();
+        Some(Action::PatchVolume { name: v.name.clone(), uid: v.uid.clone(), patch, gives_up: false, why })
     };
     let uid = kube::ResourceExt::uid(facts.cluster).unwrap_or_default();
     if v.resource_uid != uid {
@@ -148,8 +151,9 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
         return patch(volume::adopt(facts.cluster), "taken over from a deleted StreamCluster");
     }
     if is_of_before_takeover(facts, v) {
-        let why = "made before objectStore.adoptClusterUid was said, and so empty";
-        return patch(volume::abandon(why), why);
+        let (patch, why) = (volume::abandon(TOO_EARLY), TOO_EARLY.to_owned());
+        let (name, uid) = (v.name.clone(), v.uid.clone());
+        return Some(Action::PatchVolume { name, uid, patch, gives_up: true, why });
     }
     if is_of_no_use(facts, node, v) {
         return Some(Action::DeleteVolume {

@@ -31,6 +31,7 @@ reasons! {
     VOTERS_MISSING = "Ready" "False" "VotersMissing";
     NO_QUORUM = "Ready" "False" "NoQuorum";
     READY_NO_ANSWER = "Ready" "Unknown" "NoAnswer";
+    READY_NOT_OBSERVED = "Ready" "Unknown" "NotObserved";
 
     SCALING_DOWN = "Progressing" "True" "ScalingDown";
     ROLLING = "Progressing" "True" "Rolling";
@@ -40,6 +41,7 @@ reasons! {
     GATHERING_VOTERS = "Progressing" "True" "GatheringVoters";
     SETTLED = "Progressing" "False" "Settled";
     PAUSED = "Progressing" "False" "Paused";
+    PROGRESSING_NOT_OBSERVED = "Progressing" "Unknown" "NotObserved";
 
     BLOCKED = "Degraded" "True" "Blocked";
     HOST_LOST = "Degraded" "True" "HostLost";
@@ -50,6 +52,7 @@ reasons! {
     RESIZE_FAILED = "Degraded" "True" "ResizeFailed";
     ACTION_FAILED = "Degraded" "True" "ActionFailed";
     AS_EXPECTED = "Degraded" "False" "AsExpected";
+    DEGRADED_NOT_OBSERVED = "Degraded" "Unknown" "NotObserved";
 
     ALL_VOTERS_HEARD = "QuorumHealthy" "True" "AllVotersHeard";
     MAJORITY_HEARD = "QuorumHealthy" "True" "MajorityHeard";
@@ -58,10 +61,12 @@ reasons! {
     NO_LEADER = "QuorumHealthy" "Unknown" "NoLeader";
     QUORUM_NO_ANSWER = "QuorumHealthy" "Unknown" "NoAnswer";
     NOT_FOUNDED = "QuorumHealthy" "Unknown" "NotFounded";
+    QUORUM_NOT_OBSERVED = "QuorumHealthy" "Unknown" "NotObserved";
 
     APPLIED = "SlotsSynced" "True" "Applied";
     APPLYING = "SlotsSynced" "False" "Applying";
     SLOTS_NO_ANSWER = "SlotsSynced" "Unknown" "NoAnswer";
+    SLOTS_NOT_OBSERVED = "SlotsSynced" "Unknown" "NotObserved";
 
     PROBED = "StorageReady" "True" "Probed";
     CREDENTIALS_MISSING = "StorageReady" "False" "CredentialsMissing";
@@ -69,8 +74,10 @@ reasons! {
     OTHER_CLUSTER = "StorageReady" "False" "OtherCluster";
     STORE_TROUBLE = "StorageReady" "False" "StoreTrouble";
     NOT_PROBED = "StorageReady" "Unknown" "NotProbed";
+    STORAGE_NOT_OBSERVED = "StorageReady" "Unknown" "NotObserved";
 
     RECONCILING = "Reconciling" "True" "Progressing";
+    RECONCILING_NOT_OBSERVED = "Reconciling" "True" "NotObserved";
     RECONCILED = "Reconciling" "False" "Settled";
     STALLED = "Stalled" "True" "Blocked";
     NOT_STALLED = "Stalled" "False" "NotBlocked";
@@ -117,8 +124,9 @@ mod tests {
     /// Whether somebody may have to do something.
     fn calls_for_somebody(r: &Reason) -> bool {
         match r.kind {
-            "Degraded" | "Stalled" => r.status == "True",
-            "Progressing" | "Reconciling" => *r == PAUSED,
+            "Degraded" | "Stalled" => r.status != "False",
+            "Progressing" => r.status == "Unknown" || *r == PAUSED,
+            "Reconciling" => false,
             _ => r.status != "True" || *r == MAJORITY_HEARD,
         }
     }
