@@ -1,8 +1,9 @@
 # Images of Weir: `--target node` (weir) and `--target operator` (weir-operator). Both run as user 65532, write nowhere
 # in their own filesystem, and hold one binary.
 #
-#   docker build --target node -t weir-node .
-#   buildah build --target operator -t weir-operator .
+#   docker build --target node -t weir .
+#   docker build --target operator -t weir-operator .      # with what the first has built
+#   buildah build --layers --target node -t weir .         # without --layers the second would build all of it again
 #
 # RUN_IMAGE has glibc 2.36 or newer, libgcc_s and certificate authorities at /etc/ssl/certs, and need have no shell.
 ARG RUST_IMAGE=docker.io/library/rust:1.95-bookworm
