@@ -28,6 +28,7 @@ END
         buildah_ push --quiet --tls-verify=false "$image" "docker://$name" >>"$LOGS/images.log" 2>&1 ||
             fail "could not push $name; see $LOGS/images.log"
     done
+    rm -rf "$BED/buildah" "$BED/buildah-run"
     printf 'export REGISTRY=%q RUST_IMAGE=%q RUN_IMAGE=%q\n' \
         "$REGISTRY" "$REGISTRY/${SHELL_IMAGE#*/}" "$REGISTRY/${RUN_IMAGE#*/}"
 }

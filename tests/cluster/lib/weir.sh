@@ -18,8 +18,12 @@ build_binaries() {
     local folder="${WEIR_BINARIES:-}"
     if [[ -z $folder ]]; then
         say "building weir and weir-operator (release)"
-        (cd "$REPO" && cargo build --locked --release --quiet --package weir --package weir-operator \
-            --bin weir --bin weir-operator ${WEIR_FEATURES:+--features "$WEIR_FEATURES"}) || fail "cargo could not build them"
+        local package
+        # One after the other, as they are tested: built at once each would have what only the other wants of dependencies.
+        for package in weir weir-operator; do
+            (cd "$REPO" && cargo build --locked --release --quiet --package "$package" --bin "$package" \
+                ${WEIR_FEATURES:+--features "$WEIR_FEATURES"}) || fail "cargo could not build $package"
+        done
         folder="${CARGO_TARGET_DIR:-$REPO/target}/release"
     fi
     BINARIES=("$folder/weir" "$folder/weir-operator")
