@@ -8,7 +8,6 @@ registry_up() {
     local image name
     bed_is_up || fail "there is no bed: $BED_SOURCE/bed up"
     REGISTRY="localhost:$REGISTRY_PORT"
-    need_tools registry
     if ! recorded registry >/dev/null; then
         say "starting a registry, $REGISTRY"
         start control registry "$BIN/registry" "0.0.0.0:$REGISTRY_PORT"
@@ -23,14 +22,14 @@ END
     # In place of the Dockerfile's bases, which are in registries that may be out of reach.
     build_binaries
     local_bases "${BINARIES[@]}"
-    for image in "$RUN_IMAGE" "$SHELL_IMAGE"; do
+    for image in "$BASE_RUN" "$BASE_SHELL"; do
         name="$REGISTRY/${image#*/}"
         buildah_ push --quiet --tls-verify=false "$image" "docker://$name" >>"$LOGS/images.log" 2>&1 ||
             fail "could not push $name; see $LOGS/images.log"
     done
     rm -rf "$BED/buildah" "$BED/buildah-run"
     printf 'export REGISTRY=%q RUST_IMAGE=%q RUN_IMAGE=%q\n' \
-        "$REGISTRY" "$REGISTRY/${SHELL_IMAGE#*/}" "$REGISTRY/${RUN_IMAGE#*/}"
+        "$REGISTRY" "$REGISTRY/${BASE_SHELL#*/}" "$REGISTRY/${BASE_RUN#*/}"
 }
 
 start_registry_door() {

@@ -152,6 +152,7 @@ weir_in_pod() {
 }
 look_whether_it_works() {
     local stream="hello-$RANDOM$RANDOM" text
+    HELLO="$stream"
     text="appended at $(date -u +%FT%TZ) "
     weir_in_pod create "$stream" --content-type text/plain >/dev/null || fail "could not create a stream"
     weir_in_pod append "$stream" "$text" >/dev/null || fail "could not append"
@@ -178,8 +179,8 @@ Weir runs on Kubernetes. Try:
   kubectl -n $QUICKSTART_NAMESPACE scale strc quickstart --replicas 4
   kubectl -n $QUICKSTART_NAMESPACE delete pod quickstart-1 --grace-period 0 --force
 
-  # streams: from a pod, or from here through a tunnel
-  kubectl -n $QUICKSTART_NAMESPACE exec -it quickstart-0 -- weir tail --server http://quickstart.$QUICKSTART_NAMESPACE.svc:4437 STREAM
+  # streams, from within the cluster
+  kubectl -n $QUICKSTART_NAMESPACE exec -it quickstart-0 -- weir tail --server http://quickstart.$QUICKSTART_NAMESPACE.svc:4437 -n 10 $HELLO
 
 END
     if [[ -n ${CONTEXT:-} ]]; then
