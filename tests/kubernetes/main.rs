@@ -43,3 +43,4 @@ mod roll;
 mod scale;
 mod shown;
 mod slots;
+mod yours;

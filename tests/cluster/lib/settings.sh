@@ -8,6 +8,7 @@ ETCD_VERSION=3.6.7
 HELM_VERSION=3.22.0
 COREDNS_VERSION=1.14.7
 VERSITYGW_VERSION=1.8.0
+REGISTRY_VERSION=0.22.1
 
 BED_SOURCE="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 REPO="$(cd "$BED_SOURCE/../.." && pwd)"
@@ -36,6 +37,10 @@ SERVICE_CIDR=10.96.0.0/16
 CLUSTER_DOMAIN=cluster.local
 # The API server's port on loopback, outside of the bed, for kubectl and tests.
 API_PORT="${BED_API_PORT:-16443}"
+# The same for the registry, where one is started.
+REGISTRY_PORT="${BED_REGISTRY_PORT:-15000}"
+# Where containerd looks up how to reach a registry.
+REGISTRIES="$BED/registries"
 # For the use of whoever runs the bed; what the bed itself uses is $PKI/admin.kubeconfig.
 USER_KUBECONFIG="$BED/kubeconfig"
 

@@ -27,7 +27,7 @@ bed_tools() {
     alone
     mkdir -p "$LOGS"
     need_packages
-    need_tools kubernetes etcd helm coredns
+    need_tools kubernetes etcd helm coredns registry
     need_base_images
 }
 
