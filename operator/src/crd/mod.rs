@@ -156,7 +156,9 @@ pub struct StreamClusterSpec {
     #[serde(default)]
     pub service: ServiceSpec,
 
-    /// One Service per node, named like its pod, for clients outside the cluster. Default: none. Restarts nothing.
+    /// One Service per node, named like its pod, for clients outside the cluster. In the values of its annotations {node} is
+    /// the node's name and {ordinal} its number; {cluster}, {service} and {namespace} are as in `routing.advertisedUrl`;
+    /// other braces stay. So external-dns can give each node a name. Default: none. Restarts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_services: Option<ServiceSpec>,
 
