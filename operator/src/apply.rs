@@ -120,6 +120,10 @@ impl Hands {
         let serious: Vec<String> =
             applied.failures.iter().filter(|f| !f.passing).map(ToString::to_string).collect();
         let wanted = status.map(|s| status::with_failures(cluster, s, &serious));
+        if let Some(wanted) = &wanted {
+            let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+            self.metrics.conditions((&namespace, &name), &wanted.conditions);
+        }
         if let Some(wanted) = wanted.filter(|s| cluster.status.as_ref() != Some(s)) {
             if fault::dies(Side::Before, "write-status") {
                 return applied.dead();

@@ -461,7 +461,7 @@ pub struct Update {
     pub strategy: UpdateStrategy,
 
     /// How long a node may take to give its streams away before it is restarted all the same, in seconds, 1 to 86400.
-    /// Default 300. A node that is to be removed is waited for without end. Restarts nothing.
+    /// Default 300. The removal of a node has no such limit. Restarts nothing.
     #[serde(default = "drain_timeout")]
     #[schemars(range(min = 1, max = 86_400))]
     pub drain_timeout_seconds: u32,

@@ -24,7 +24,10 @@ pub struct PodTemplate {
     #[x_kube(validation = Rule::new("self.all(k, !k.startsWith('weir.dev/'))").message("podTemplate.annotations may not hold keys that begin with weir.dev/: the operator sets them"))]
     pub annotations: BTreeMap<String, String>,
 
-    /// Compute resources of the node's container. Default: none. Restarts pods.
+    /// Compute resources of the node's container. Default: none, so nothing is set aside, and the pod is among the first to
+    /// go when its host runs out of memory. A node takes up to cache-bytes and wal-backlog-bytes of `config` (256MiB each by
+    /// default), about 1KiB for each stream of the cluster and 40KiB to 100KiB for each live reader of its own, and 128MiB
+    /// besides. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 

@@ -16,6 +16,7 @@ mod fixtures;
 mod flows;
 mod found;
 mod golden;
+mod monitoring;
 mod nodes;
 mod points;
 mod process;
