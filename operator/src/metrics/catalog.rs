@@ -70,7 +70,7 @@ static NAMESPACE: Label = Label { name: "namespace", values: &[], help: "The Str
 static CLUSTER: Label = Label {
     name: "weir_cluster",
     values: &[],
-    help: "The StreamCluster's name; as on what nodes show, if the chart's PodMonitor finds them",
+    help: "The StreamCluster's name; what nodes show has it from the chart's PodMonitor",
 };
 static STATE: Label = Label {
     name: "state",
