@@ -67,6 +67,14 @@ fn context(
                 }
                 let drained = path.strip_prefix("/admin/nodes/").and_then(|p| p.strip_suffix("/drain"));
                 let reached = nodes.processes.values().any(|p| p.ip == ip && !p.hangs);
+                // One that pins follows a pod that is gone; one that does not takes a node away.
+                let fenced = path.strip_prefix("/admin/nodes/").and_then(|p| p.strip_suffix("/fence"));
+                if let Some(node) =
+                    fenced.filter(|_| body["incarnation"].is_null() && reached && nodes.has_quorum())
+                    && nodes.serves(node)
+                {
+                    disturb(&disturbed, &violations, &nodes, node, "fenced");
+                }
                 if let Some(node) = drained.filter(|_| head.method == "POST" && reached && nodes.has_quorum())
                 {
                     let begun = nodes.records.get(node).is_some_and(|r| r.draining.is_some());
@@ -106,7 +114,16 @@ fn disturb(disturbed: &Disturbed, violations: &Mutex<Vec<String>>, nodes: &Nodes
     if slot.as_ref().is_some_and(|(other, _)| over(other)) {
         *slot = None;
     }
+    // The session of a lost host's node may be ended beside one that drains, for that still votes, and serves.
+    let drains = |other: &String| {
+        nodes.serves(other)
+            && nodes
+                .records
+                .get(other)
+                .is_some_and(|r| nodes.processes.get(&r.incarnation).is_some_and(|p| !p.stopping))
+    };
     match slot.as_ref() {
+        Some((other, _)) if how == "fenced" && drains(other) => {}
         Some((other, since)) if other != node => {
             violations
                 .lock()
@@ -269,6 +286,7 @@ impl World {
                 Some(host) => self.run(name, pod, &uid, host, now),
             }
         }
+        self.claims_tick();
         // A pod that is gone from the API is stopped by its kubelet, where there is one.
         let there: BTreeSet<String> = self.pod_uids().into_values().collect();
         let mut nodes = self.nodes.lock();
@@ -281,6 +299,25 @@ impl World {
         for uid in orphans {
             nodes.stop(&uid);
         }
+    }
+
+    /// A claim that is deleted stays as long as a pod uses it.
+    fn claims_tick(&self) {
+        let mut store = self.api.store.lock();
+        let used: BTreeSet<String> = store.all("pods").iter().map(|(_, pod)| Self::claim_of(pod)).collect();
+        for ((_, _, name), claim) in store.all("persistentvolumeclaims") {
+            if !claim["metadata"]["deletionTimestamp"].is_null() && !used.contains(&name) {
+                store.remove("persistentvolumeclaims", &name);
+            }
+        }
+    }
+
+    /// Somebody deletes a claim whose pod goes on.
+    pub(crate) fn delete_volume(&self, ordinal: u32) {
+        let claim = Self::claim_of(&self.pod(ordinal).unwrap());
+        let mut store = self.api.store.lock();
+        let time = store.time();
+        store.edit("persistentvolumeclaims", &claim, |c| c["metadata"]["deletionTimestamp"] = json!(time));
     }
 
     fn claim_of(pod: &Value) -> String {
@@ -525,6 +562,11 @@ impl World {
     pub(crate) async fn at_rest(&mut self) {
         self.steps(2).await;
         self.until("ready", Self::is_ready).await;
+        self.is_still("at rest").await;
+    }
+
+    /// Whatever it waits for: nothing is written over many passes, and nothing commanded.
+    pub(crate) async fn is_still(&mut self, when: &str) {
         // Counts are still written about once a minute; the world's own streams are still.
         self.steps(3).await;
         let before = (self.api.store.lock().writes.len(), self.nodes.lock().commands);
@@ -536,7 +578,7 @@ impl World {
                 .iter()
                 .map(|w| format!("{} {}/{}", w.verb, w.resource, w.name))
                 .collect();
-            panic!("at rest {} commands and: {new:?}", after.1 - before.1);
+            panic!("{when} {} commands and: {new:?}\n{}", after.1 - before.1, self.value()["status"]);
         }
     }
 

@@ -27,7 +27,7 @@ cni_config() {
     cat <<END
 {"cniVersion": "0.4.0", "name": "weir-bed", "plugins": [
   {"type": "ptp", "ipMasq": false, "ipam": {"type": "host-local", "dataDir": "/run/cni-addresses",
-    "ranges": [[{"subnet": "$(host_pod_cidr "$1")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    "ranges": [[{"subnet": "$(host_pod_cidr "$1")"}]], "routes": [{"dst": "$EVERYWHERE"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 END
 }
