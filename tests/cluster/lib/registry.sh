@@ -5,7 +5,7 @@
 # server has one, and the hosts are told where that is for them. It forgets all with the bed.
 
 registry_up() {
-    local image name
+    local image name url
     bed_is_up || fail "there is no bed: $BED_SOURCE/bed up"
     REGISTRY="localhost:$REGISTRY_PORT"
     if ! recorded registry >/dev/null; then
@@ -14,9 +14,10 @@ registry_up() {
         start_registry_door
     fi
     mkdir -p "$REGISTRIES/$REGISTRY"
+    url="http://$(at "$CONTROL_IP" "$REGISTRY_PORT")"
     cat >"$REGISTRIES/$REGISTRY/hosts.toml" <<END
-server = "http://$CONTROL_IP:$REGISTRY_PORT"
-[host."http://$CONTROL_IP:$REGISTRY_PORT"]
+server = "$url"
+[host."$url"]
 capabilities = ["pull", "resolve"]
 END
     # In place of the Dockerfile's bases, which are in registries that may be out of reach.
