@@ -147,7 +147,6 @@ async fn pass_over(
             return Err(PassError::Unreadable(why));
         }
     };
-    hands.metrics.readable((namespace, name), true);
     let seen = match Box::pin(observe::observe(&hands.client, &hands.admin, &cluster, now_ms, turn)).await {
         Ok(seen) => seen,
         Err(error) => {

@@ -11,13 +11,14 @@ use crate::crd::StreamCluster;
 use crate::{names, status};
 
 impl Hands {
-    /// In a metric, an event and the status; at most one write of each per change of what is wrong.
+    /// In an event and the status, once for each change of what is wrong, and in the metrics.
     pub async fn tell_unreadable(&self, object: &DynamicObject, why: &str, now_ms: i64) {
         let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-        self.metrics.readable((&namespace, &name), false);
         let text = format!("weir-operator {} cannot read this: {why}", env!("CARGO_PKG_VERSION"));
         let had = object.data.get("status").unwrap_or(&Value::Null);
-        let wanted = status::unreadable(had, object.metadata.generation, &text, now_ms);
+        let (wanted, said) = status::unreadable(had, object.metadata.generation, &text, now_ms);
+        self.metrics.forget((&namespace, &name));
+        self.metrics.conditions((&namespace, &name), &said);
         if *had == wanted {
             return;
         }

@@ -19,6 +19,7 @@ mod flows;
 mod found;
 mod golden;
 mod many;
+mod monitoring;
 mod nodes;
 mod points;
 mod process;

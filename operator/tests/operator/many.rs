@@ -71,7 +71,7 @@ async fn one_that_cannot_be_read_is_told_and_stops_no_other() {
     assert_eq!((&status["clusterUid"], &status["beyond"]), (&json!("c1"), &json!({"a": 1})));
     let stalled = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Stalled").cloned();
     assert_eq!(stalled.unwrap()["status"], "True");
-    let line = "weir_operator_cluster_unreadable{namespace=\"streams\",cluster=\"newer\"} 1";
+    let line = "weir_operator_cluster_condition{namespace=\"streams\",weir_cluster=\"newer\",condition=\"Stalled\",status=\"true\"} 1";
     assert!(metrics(&world).contains(line), "{}", metrics(&world));
     // Once.
     let written = |w: &World| {
@@ -94,7 +94,7 @@ async fn one_that_cannot_be_read_is_told_and_stops_no_other() {
         c["metadata"]["annotations"] = json!({"weir.dev/paused": "true"});
     });
     until(&mut world, "read", |w| read(w)["status"]["state"] == "Paused").await;
-    assert!(!metrics(&world).contains("cluster_unreadable{"), "{}", metrics(&world));
+    assert!(!metrics(&world).contains(line), "{}", metrics(&world));
     assert_eq!(read(&world)["status"]["clusterUid"], "c1");
     running.end().await;
 }
@@ -212,7 +212,7 @@ async fn nodes_that_hang_hold_up_their_own_cluster_alone() {
     }
     let asked = metrics(&world);
     assert!(
-        asked.contains("weir_operator_cluster_nodes{namespace=\"streams\",cluster=\"cut-59\""),
+        asked.contains("weir_operator_cluster_nodes{namespace=\"streams\",weir_cluster=\"cut-59\""),
         "{asked}"
     );
     running.end().await;
