@@ -176,8 +176,6 @@ impl Hands {
     /// The status where nothing could be read: nothing that it said before is taken for true.
     pub async fn tell_unknown(&self, cluster: &StreamCluster, why: &str, now_ms: i64) {
         let wanted = status::unknown(cluster, why, now_ms);
-        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-        self.metrics.conditions((&namespace, &name), &wanted.conditions);
         self.show(cluster, &wanted);
         if cluster.status.as_ref() != Some(&wanted)
             && let Err(failure) = self.write_status(cluster, &wanted).await
