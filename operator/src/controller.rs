@@ -187,8 +187,16 @@ async fn pass_over(
     Ok((again, applied))
 }
 
-async fn reconcile(cluster: Arc<Meta>, context: Arc<Context>) -> Result<Action, PassError> {
-    let _turn = context.passing.acquire().await.ok();
+async fn reconcile(
+    cluster: Arc<Meta>,
+    context: Arc<Context>,
+    stop: CancellationToken,
+) -> Result<Action, PassError> {
+    let _turn = tokio::select! {
+        turn = context.passing.acquire() => turn.ok(),
+        // Nothing was begun yet.
+        () = stop.cancelled() => return Ok(Action::await_change()),
+    };
     let began = Instant::now();
     let now_ms = jiff::Timestamp::now().as_millisecond();
     let (result, writes) = match pass(&*cluster, &context, now_ms).await {
@@ -267,8 +275,8 @@ pub async fn run(client: Client, context: Arc<Context>, namespace: Option<String
             let namespace = claim.namespace();
             cluster.zip(namespace).map(|(name, ns)| ObjectRef::<Meta>::new(&name).within(&ns))
         })
-        .graceful_shutdown_on(stop.cancelled_owned())
-        .run(reconcile, after_failure, context)
+        .graceful_shutdown_on(stop.clone().cancelled_owned())
+        .run(move |cluster, context| reconcile(cluster, context, stop.clone()), after_failure, context)
         .for_each(|done| {
             told(&missing, done.err());
             std::future::ready(())

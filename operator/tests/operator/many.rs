@@ -174,6 +174,10 @@ fn cut_off(world: &mut World, clusters: u32) {
     for n in 0..clusters {
         let cluster = format!("cut-{n}");
         store.put("streamclusters", named(&cluster));
+        // They are asked at the first pass.
+        let tokens = json!({"metadata": {"name": format!("{cluster}-admin"), "namespace": "streams"},
+            "data": {"tokens": "eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHh4eHg="}});
+        store.put("secrets", tokens);
         for ordinal in 0..3 {
             let owner = json!({"apiVersion": "weir.dev/v1alpha1", "kind": "StreamCluster", "name": cluster,
                 "uid": format!("uid-of-{cluster}"), "controller": true});
@@ -216,6 +220,20 @@ async fn nodes_that_hang_hold_up_their_own_cluster_alone() {
         "{asked}"
     );
     running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_told_to_stop_finishes_what_is_under_way_and_begins_nothing() {
+    let mut world = World::new(&minimal(), 3);
+    cut_off(&mut world, 300);
+    let running = Running::start(&world);
+    // All are due by now, and nodes have not failed to answer yet.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    running.end().await;
+    let text = metrics(&world);
+    let of = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+    let passes: u64 = text.lines().filter(|l| l.starts_with("weir_operator_reconciles_total{")).map(of).sum();
+    assert!((1..200).contains(&passes), "{passes} passes");
 }
 
 #[tokio::test(start_paused = true)]
