@@ -18,10 +18,11 @@ registry_up() {
     [[ /proc/self/ns/net -ef /proc/$(recorded control)/ns/net ]] || recorded registry-door >/dev/null || start_registry_door
     server="http://$(at "$CONTROL_IP" "$REGISTRY_PORT")"
     mkdir -p "$REGISTRIES/$REGISTRY"
+    # As the server itself, without mirrors, in whose names containerd takes no brackets, which IPv6 addresses have.
     cat >"$REGISTRIES/$REGISTRY/hosts.toml" <<END
 server = "$server"
-[host."$server"]
 capabilities = ["pull", "resolve"]
+[host]
 END
     # In place of the Dockerfile's bases, which are in registries that may be out of reach.
     build_binaries
