@@ -446,7 +446,7 @@ pub enum UpdateStrategy {
     /// The operator: drained, one at a time, the metadata log's leader last; the first that does not become ready stops it.
     #[default]
     Rolling,
-    /// Nobody: a pod takes the new template when somebody deletes it.
+    /// Nobody: a pod that runs takes the new template when somebody deletes it. One that cannot start is made anew.
     OnDelete,
 }
 

@@ -6,6 +6,8 @@ mod others;
 mod replaced;
 mod rolls;
 mod scaling;
+mod stuck;
+mod told;
 mod volumes;
 mod weights;
 

@@ -21,5 +21,6 @@ mod points;
 mod process;
 mod refused;
 mod rights;
+mod socket;
 mod trouble;
 mod world;

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const NODE_TIMEOUT_MS: i64 = 10_000;
 /// A voter that was silent for so long gives its vote to another.
 const VOTER_TIMEOUT_MS: i64 = 600_000;
+/// A drain that has brought nothing about for so long gives up.
+const STUCK_MS: i64 = 10_000;
 /// Streams that a drain gives away in a tick.
 const BATCH: u64 = 15;
 
@@ -43,6 +45,7 @@ pub(crate) struct Record {
     pub(crate) raft_id: u64,
     pub(crate) alive: bool,
     pub(crate) draining: Option<i64>,
+    gave_up: bool,
     pub(crate) slots: u64,
     pub(crate) set_by: Option<(String, u64)>,
     pub(crate) pinned: Option<String>,
@@ -79,6 +82,10 @@ pub(crate) struct Nodes {
     /// Hosts that reach nobody.
     pub(crate) cut: BTreeSet<String>,
     pub(crate) store_down: bool,
+    /// Processes that drain can let go of no stream, while all else works.
+    pub(crate) stuck: bool,
+    /// Drains that gave up.
+    pub(crate) gave_up: u32,
     /// Every n-th call to an admin API fails, in one of four ways; 0: none.
     pub(crate) unreliable: u32,
     pub(crate) calls: u32,
@@ -236,6 +243,7 @@ impl Nodes {
             raft_id,
             alive: true,
             draining: had.as_ref().and_then(|r| r.draining),
+            gave_up: false,
             slots: had.as_ref().map_or(process.slots, |r| r.slots),
             set_by: had.as_ref().and_then(|r| r.set_by.clone()),
             pinned: had.as_ref().and_then(|r| r.pinned.clone()),
@@ -279,9 +287,16 @@ impl Nodes {
         let names: Vec<String> = self.records.keys().cloned().collect();
         for name in names {
             let record = &self.records[&name];
-            let leaves = !record.alive || record.draining.is_some();
+            let drains = record.alive && !record.gave_up;
+            let since = record.draining.filter(|_| drains);
             let takers = self.takers(&name);
-            if !leaves || record.streams == 0 || takers.is_empty() {
+            if (record.alive && since.is_none()) || record.streams == 0 || takers.is_empty() {
+                continue;
+            }
+            if let Some(since) = since.filter(|_| self.stuck) {
+                let gives_up = self.now_ms - since >= STUCK_MS;
+                self.records.get_mut(&name).unwrap().gave_up = gives_up;
+                self.gave_up += u32::from(gives_up);
                 continue;
             }
             let moved = BATCH.min(record.streams);

@@ -106,6 +106,18 @@ impl World {
         (text("status"), text("reason"), text("message"))
     }
 
+    /// Reasons and texts of all events, the oldest first: their names hold the time.
+    pub(crate) fn notes(&self) -> Vec<(String, String)> {
+        let text = |e: &Value, field: &str| e[field].as_str().unwrap().to_owned();
+        let all = self.api.store.lock().all("events");
+        all.iter().map(|(_, e)| (text(e, "reason"), text(e, "note"))).collect()
+    }
+
+    /// Texts of the events of a reason.
+    pub(crate) fn told(&self, reason: &str) -> Vec<String> {
+        self.notes().into_iter().filter(|(r, _)| r == reason).map(|(_, text)| text).collect()
+    }
+
     pub(crate) fn now(&self) -> i64 {
         self.api.store.lock().now_ms
     }

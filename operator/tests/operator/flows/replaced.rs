@@ -120,3 +120,56 @@ async fn an_operator_that_may_not_see_hosts_still_runs_a_cluster() {
     world.lose_pod(2);
     world.at_rest().await;
 }
+
+/// The other two signs of a lost host, at which its kubelet need not have been silent for a minute.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_gone_or_declared_dead_is_given_up_like_a_silent_one() {
+    for (dead, words) in [(false, "is gone"), (true, "is out of service")] {
+        let mut world = up(3).await;
+        let (epoch, incarnation, raft_id) = outcome_of(1, &world);
+        let host = world.host_of(1);
+        if dead {
+            world.lose_host(&host);
+            world.declare_dead(&host, true);
+        } else {
+            world.delete_host(&host);
+        }
+        // Its pod is there, and its process runs and is connected.
+        let silent = world.now();
+        world.until("replaced", |w| outcome_of(1, w).1 != incarnation).await;
+        assert!(!dead || world.now() - silent < 60_000, "who has said so is not asked to wait");
+        world.at_rest().await;
+        let after = outcome_of(1, &world);
+        assert!(after.0 > epoch && after.2 != raft_id, "{words}");
+        assert_ne!(world.host_of(1), host, "{words}");
+        assert!(world.nodes.lock().processes[&incarnation].superseded, "{words}: the old process was fenced");
+        for reason in ["Fencing", "ForceDeletingPod"] {
+            let told = world.told(reason);
+            assert!(told.len() == 1 && told[0].contains(&format!("its host {host} {words}")), "{told:?}");
+        }
+        world.cut(&host);
+        world.declare_dead(&host, false);
+        world.host_returns(&host);
+        world.at_rest().await;
+        assert_eq!(outcome_of(1, &world), after, "{words}: and never comes back");
+        assert_eq!(world.nodes.lock().voters().len(), 3);
+    }
+}
+
+/// A host that has just joined is not known to every cache yet: its pod is given a minute.
+#[tokio::test(start_paused = true)]
+async fn a_young_pod_on_a_host_that_is_not_seen_yet_is_left_alone() {
+    let mut world = up(3).await;
+    let host = world.host_of(1);
+    let object = world.api.store.lock().get("nodes", &host).cloned().unwrap();
+    let uid = outcome_of(1, &world).1;
+    world.lose_pod(1);
+    world.until("another pod", |w| outcome_of(1, w).1 != uid).await;
+    assert_eq!(world.host_of(1), host, "its volume is there");
+    let before = world.pod_uids();
+    world.api.store.lock().remove("nodes", &host);
+    world.steps(10).await;
+    world.api.store.lock().put("nodes", object);
+    world.at_rest().await;
+    assert_eq!(world.pod_uids(), before);
+}

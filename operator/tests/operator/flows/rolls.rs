@@ -90,3 +90,60 @@ async fn an_operator_with_another_default_image_restarts_nothing() {
     assert_eq!(world.pod_uids(), before);
     assert_eq!(world.value()["status"]["image"], "weir:default");
 }
+
+/// Nobody takes a pod that runs away from whoever wants to do it himself: not when all is well, not when nothing is.
+#[tokio::test(start_paused = true)]
+async fn on_delete_leaves_every_pod_that_runs_to_who_deletes_it() {
+    let mut world = up(3).await;
+    let before = world.pod_uids();
+    let maps = |w: &World| w.api.store.lock().all("configmaps").len();
+    world.edit(|c| {
+        c["spec"]["update"] = json!({"strategy": "OnDelete"});
+        c["spec"]["config"] = json!({"log-format": "json"});
+    });
+    world.at_rest().await;
+    assert_eq!(world.value()["status"]["updatedReplicas"], 0);
+    assert_eq!(maps(&world), 2, "a container that ends is started with the settings of its pod");
+    // An outage in which a roll would try the new template, and no pod is young any more.
+    world.nodes.lock().store_down = true;
+    world.steps(250).await;
+    world.nodes.lock().store_down = false;
+    world.at_rest().await;
+    for p in world.nodes.lock().processes.values_mut() {
+        p.hangs = true;
+    }
+    world.steps(120).await;
+    for p in world.nodes.lock().processes.values_mut() {
+        p.hangs = false;
+    }
+    world.at_rest().await;
+    assert_eq!(world.pod_uids(), before);
+    for (n, updated) in [(1, 1), (0, 2), (2, 3)] {
+        world.lose_pod(n);
+        world.at_rest().await;
+        assert_eq!(world.value()["status"]["updatedReplicas"], updated);
+    }
+    assert!(deletes(&world).is_empty());
+    assert_eq!(maps(&world), 1);
+}
+
+/// One that does not run serves nobody: it is as good as deleted.
+#[tokio::test(start_paused = true)]
+async fn on_delete_makes_a_pod_anew_that_cannot_start() {
+    let mut world = up(3).await;
+    world.edit(|c| {
+        c["spec"]["update"] = json!({"strategy": "OnDelete"});
+        c["spec"]["image"] = json!("weir:bad");
+    });
+    world.at_rest().await;
+    let before = world.pod_uids();
+    world.lose_pod(1);
+    world.steps(30).await;
+    assert_eq!(world.condition("Degraded").1, "RolloutFailed");
+    world.edit(|c| c["spec"]["image"] = json!("weir:good"));
+    world.at_rest().await;
+    assert_eq!(deletes(&world), ["demo-1"]);
+    let now = world.pod_uids();
+    assert_eq!((&now["demo-0"], &now["demo-2"]), (&before["demo-0"], &before["demo-2"]));
+    assert_eq!(world.value()["status"]["updatedReplicas"], 1);
+}

@@ -12,9 +12,7 @@ use crate::world::World;
 async fn a_volume_given_up_by_its_owner_is_replaced_gently() {
     let mut world = up(3).await;
     let before = outcome_of(1, &world).2;
-    world.api.store.lock().edit("persistentvolumeclaims", "data-demo-1", |c| {
-        c["metadata"]["annotations"]["weir.dev/abandoned"] = json!("by hand");
-    });
+    world.abandon_volume(1);
     world.until("another member", |w| outcome_of(1, w).2 != before).await;
     world.at_rest().await;
     assert_eq!(world.nodes.lock().voters().len(), 3);
@@ -31,9 +29,7 @@ async fn a_volume_of_another_cluster_is_not_taken_whatever_its_name() {
             "labels": {"weir.dev/cluster": "demo-1", "weir.dev/ordinal": "1"}},
     });
     world.api.store.lock().put("persistentvolumeclaims", foreign);
-    world.api.store.lock().edit("persistentvolumeclaims", "data-demo-1", |c| {
-        c["metadata"]["annotations"]["weir.dev/abandoned"] = json!("by hand");
-    });
+    world.abandon_volume(1);
     let before = outcome_of(1, &world).2;
     world.until("another member", |w| outcome_of(1, w).2 != before).await;
     world.at_rest().await;

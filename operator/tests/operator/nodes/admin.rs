@@ -6,6 +6,7 @@ use super::members::largest_odd;
 use super::{Nodes, Process, Record};
 
 impl Nodes {
+    /// What the process at an address answers; none: nothing, for ever.
     pub(crate) fn answer(
         &mut self,
         ip: &str,
@@ -46,7 +47,7 @@ impl Nodes {
             ("POST", ["admin", "nodes", id, "drain"]) => self.drain(id),
             ("DELETE", ["admin", "nodes", id, "drain"]) => match self.records.get_mut(*id) {
                 Some(record) => {
-                    record.draining = None;
+                    (record.draining, record.gave_up) = (None, false);
                     self.commands += 1;
                     let record = self.records[*id].clone();
                     (200, self.drain_status(id, &record))
@@ -104,10 +105,11 @@ impl Nodes {
     }
 
     fn drain_status(&self, id: &str, r: &Record) -> Value {
-        let state = match (r.draining.is_some(), r.streams) {
-            (false, _) => "notDraining",
-            (true, 0) => "drained",
-            (true, _) => "draining",
+        let state = match (r.draining.is_some(), r.streams, r.gave_up) {
+            (false, _, _) => "notDraining",
+            (true, 0, _) => "drained",
+            (true, _, true) => "gaveUp",
+            (true, _, false) => "draining",
         };
         let mut value = json!({"node": id, "epoch": r.epoch, "state": state, "remainingStreams": r.streams, "openStreams": 0,
             "sinceMs": r.draining});
@@ -136,7 +138,10 @@ impl Nodes {
         if takers.is_empty() {
             return problem(409, "last-node", "no other node could take the streams");
         }
-        record.draining.get_or_insert(now);
+        // Who asks again begins anew.
+        if record.draining.is_none() || record.gave_up {
+            (record.draining, record.gave_up) = (Some(now), false);
+        }
         self.commands += 1;
         (202, self.drain_status(id, &self.records[id].clone()))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Member, Nodes, VOTER_TIMEOUT_MS};
 
 impl Nodes {
-    /// As `metadata::raft::membership` of the node has it: learners catch up, and there is one change a tick.
+    /// Learners catch up, and there is one change a tick.
     pub(super) fn tend_members(&mut self) {
         let (now_ms, up): (i64, Vec<u64>) =
             (self.now_ms, self.members.keys().copied().filter(|id| self.is_up(*id)).collect());

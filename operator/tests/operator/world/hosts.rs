@@ -83,7 +83,8 @@ impl World {
         };
         let uid = volume["metadata"]["uid"].as_str().unwrap().to_owned();
         let cordoned = |store: &crate::api::Store, host: &str| {
-            store.get("nodes", host).is_some_and(|n| n["spec"]["unschedulable"] == true)
+            let tainted = |n: &Value| n["spec"]["taints"].as_array().is_some_and(|all| !all.is_empty());
+            store.get("nodes", host).is_some_and(|n| n["spec"]["unschedulable"] == true || tainted(n))
         };
         let usable: Vec<&String> =
             self.hosts.iter().filter(|h| !self.down.contains_key(*h) && !cordoned(&store, h)).collect();

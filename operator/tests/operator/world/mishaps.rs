@@ -1,5 +1,7 @@
 //! What happens to a world: to its processes, pods, volumes and hosts.
 
+use serde_json::json;
+
 use super::World;
 
 impl World {
@@ -31,6 +33,13 @@ impl World {
         self.api.store.lock().remove("persistentvolumeclaims", &claim);
     }
 
+    /// Its owner gives a volume up.
+    pub(crate) fn abandon_volume(&self, ordinal: u32) {
+        self.api.store.lock().edit("persistentvolumeclaims", &format!("data-demo-{ordinal}"), |c| {
+            c["metadata"]["annotations"]["weir.dev/abandoned"] = json!("by hand");
+        });
+    }
+
     pub(crate) fn lose_host(&mut self, host: &str) {
         let now = self.now();
         self.down.entry(host.to_owned()).or_insert(now);
@@ -44,6 +53,21 @@ impl World {
     pub(crate) fn host_returns(&mut self, host: &str) {
         self.down.remove(host);
         self.nodes.lock().cut.remove(host);
+    }
+
+    /// The host's object is deleted; nobody cleans up after it, and what runs there runs on.
+    pub(crate) fn delete_host(&mut self, host: &str) {
+        self.lose_host(host);
+        self.hosts.retain(|h| h != host);
+        self.api.store.lock().remove("nodes", host);
+    }
+
+    /// Somebody declares a host dead, or takes that back.
+    pub(crate) fn declare_dead(&self, host: &str, dead: bool) {
+        let taint = json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
+        self.api.store.lock().edit("nodes", host, |n| {
+            n["spec"]["taints"] = if dead { json!([taint]) } else { json!([]) };
+        });
     }
 
     /// The host is removed from the cluster, its pods with it.
