@@ -33,6 +33,7 @@ mod install;
 mod lost_host;
 mod lost_volume;
 mod mistakes;
+mod namespaced;
 mod operator_killed;
 mod operators;
 mod refused;
