@@ -1,8 +1,9 @@
 # Images of Weir: `--target node` (weir) and `--target operator` (weir-operator). Both run as user 65532, write nowhere
 # in their own filesystem, and hold one binary.
 #
-#   docker build --target node -t weir-node .
-#   buildah build --target operator -t weir-operator .
+#   docker build --target node -t weir .
+#   docker build --target operator -t weir-operator .      # with what the first has built
+#   buildah build --layers --target node -t weir .         # without --layers the second would build all of it again
 #
 # RUN_IMAGE has glibc 2.36 or newer, libgcc_s and certificate authorities at /etc/ssl/certs, and need have no shell.
 ARG RUST_IMAGE=docker.io/library/rust:1.95-bookworm
@@ -11,16 +12,17 @@ ARG RUN_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 FROM ${RUST_IMAGE} AS binaries
 # A folder of the context with `weir` and `weir-operator`, built before; empty: they are built here.
 ARG PREBUILT=""
-# Cargo's features, as `--features` takes them.
+# Features of cargo that both packages have.
 ARG FEATURES=""
 WORKDIR /src
 COPY . .
+# One after the other, as they are tested: built at once each would have what only the other wants of its dependencies.
 RUN mkdir -p /out/data; \
-    if [ -n "$PREBUILT" ]; then cp "$PREBUILT"/weir* /out/; \
-    else cargo build --locked --release --package weir --package weir-operator --bin weir --bin weir-operator \
-            ${FEATURES:+--features "$FEATURES"} && \
-        for bin in weir weir-operator; do strip -o "/out/$bin" "target/release/$bin" || exit 1; done; \
-    fi
+    if [ -n "$PREBUILT" ]; then cp "$PREBUILT"/weir* /out/; exit; fi; \
+    for bin in weir weir-operator; do \
+        cargo build --locked --release --package "$bin" --bin "$bin" ${FEATURES:+--features "$FEATURES"} && \
+        strip -o "/out/$bin" "target/release/$bin" || exit 1; \
+    done
 
 FROM ${RUN_IMAGE} AS node
 LABEL org.opencontainers.image.title="weir" \

@@ -18,12 +18,16 @@ setup: ## Install what is missing (as root), or say what to install
 setup-tests:
 	@.ci/setup tests
 
-up: setup ## Kubernetes on this machine with the operator and a cluster; CONTEXT=… REGISTRY=… takes a cluster of yours
-	@[ -n "$(CONTEXT)" ] || SAY_AS=up tests/cluster/bed up
-	@SAY_AS=up CONTEXT="$(CONTEXT)" REGISTRY="$(REGISTRY)" tests/cluster/bed weir
+# What was said to make: a CONTEXT or REGISTRY in the environment may be meant for somebody else.
+said = $(if $(filter command,$(origin $(1))),$($(1)))
+YOURS = SAY_AS=$@ CONTEXT="$(call said,CONTEXT)" REGISTRY="$(call said,REGISTRY)"
 
-down: ## Remove every trace of `make up` from this machine
-	@SAY_AS=down tests/cluster/bed down
+up: $(if $(call said,CONTEXT),,setup) ## Kubernetes on this machine with the operator and a cluster; CONTEXT=… REGISTRY=… takes a cluster of yours
+	@[ -n "$(call said,CONTEXT)$(call said,REGISTRY)" ] || SAY_AS=up tests/cluster/bed up
+	@$(YOURS) tests/cluster/bed weir
+
+down: ## Remove every trace of `make up` from this machine; CONTEXT=… from a cluster of yours
+	@$(YOURS) tests/cluster/bed down
 
 run: setup ## Build and start a node on defaults; ARGS="--slots 2" passes flags
 	@cargo build --locked --release --package weir

@@ -4,7 +4,7 @@
 //! (listeners) and by the peer and forwarding clients.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tokio::net::{TcpListener as KernelListener, TcpSocket, TcpStream as KernelStream};
@@ -46,10 +46,17 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 const WAITING: u32 = 1 << 16;
 
 fn listen(address: SocketAddr) -> io::Result<KernelListener> {
+    let address = there_are(address, TcpSocket::new_v6);
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(WAITING)
+}
+
+/// All addresses there are, `[::]`, are those of IPv4 where the kernel has no IPv6.
+fn there_are(address: SocketAddr, v6: fn() -> io::Result<TcpSocket>) -> SocketAddr {
+    let all = address.is_ipv6() && address.ip().is_unspecified();
+    if all && v6().is_err() { (Ipv4Addr::UNSPECIFIED, address.port()).into() } else { address }
 }
 
 /// A connection to `host:port`, its name resolved anew, within `deadline`.
@@ -67,4 +74,21 @@ pub async fn connect(address: &str, deadline: Duration) -> io::Result<TcpStream>
     stream.set_nodelay(true)?;
     #[allow(clippy::useless_conversion, reason = "simulated machines have sockets of their own")]
     Ok(stream.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_ipv6_all_addresses_are_those_of_ipv4() {
+        let none = || Err(io::Error::other("a kernel without"));
+        for (wanted, listened) in
+            [("[::]:7", "0.0.0.0:7"), ("[::1]:7", "[::1]:7"), ("127.0.0.1:7", "127.0.0.1:7")]
+        {
+            let wanted = wanted.parse().unwrap();
+            assert_eq!(there_are(wanted, none).to_string(), listened);
+            assert_eq!(there_are(wanted, TcpSocket::new_v4), wanted, "it has");
+        }
+    }
 }

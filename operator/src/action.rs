@@ -52,6 +52,8 @@ pub enum Action {
         uid: String,
         /// A merge patch.
         patch: Value,
+        /// It marks the claim never to be used again: what follows rests on that.
+        gives_up: bool,
         /// For the log.
         why: String,
     },
@@ -158,6 +160,28 @@ impl Action {
             Self::EndSession { .. } => "end-session",
             Self::DeletePod { .. } => "delete-pod",
             Self::RemoveNode { .. } => "remove-node",
+        }
+    }
+
+    /// Whether a node may still be disturbed where this is refused. A volume that cannot grow is no reason not to replace
+    /// another node's.
+    pub fn is_aside(&self) -> bool {
+        match self {
+            Self::PatchVolume { gives_up, .. } => !gives_up,
+            Self::Prune { .. }
+            | Self::DeleteVolume { .. }
+            | Self::AnnotatePod { .. }
+            | Self::SetSlots { .. }
+            | Self::CancelDrain { .. } => true,
+            Self::Apply { .. }
+            | Self::CreateTokens
+            | Self::CreateVolume { .. }
+            | Self::CreatePod { .. }
+            | Self::Pin { .. }
+            | Self::Drain { .. }
+            | Self::EndSession { .. }
+            | Self::DeletePod { .. }
+            | Self::RemoveNode { .. } => false,
         }
     }
 

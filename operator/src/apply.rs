@@ -1,8 +1,8 @@
 //! Carries out a plan, in order, the status last.
 //!
 //! Invariant: an action that the world has outrun (another UID, gone already, there already) counts as done; after any
-//! other failure nothing disruptive follows in the same pass, and what failed stands in the status. Deletes name the UID
-//! they mean. One field manager; Services and the like are applied server-side, pods and claims are created and patched,
+//! other failure that matters nothing disruptive follows in the same pass, nor by an old observation, and what failed stands
+//! in the status. Deletes name the UID they mean. One field manager; Services and the like are applied server-side, pods and claims are created and patched,
 //! so that no object is written in both ways. Called by `controller`.
 
 mod kube_actions;
@@ -15,6 +15,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::action::{Action, Note, Planned};
 use crate::admin::{Admin, Target};
@@ -24,6 +25,9 @@ use crate::metrics::Metrics;
 use crate::names;
 use crate::observe::DEADLINE;
 use crate::{plan, status};
+
+/// A node is disturbed by an observation that is no older than this. A pass of its own takes a second or two.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// Why an action came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,16 +79,29 @@ impl Applied {
 }
 
 impl Hands {
-    /// Carries out the plan for a cluster. Commands go to `targets`, in order until one answers.
-    pub async fn apply(&self, cluster: &StreamCluster, targets: &[Target], planned: Planned) -> Applied {
+    /// Carries out the plan for a cluster, made from what was seen at `seen_at`. Commands go to `targets`, in order until
+    /// one answers.
+    pub async fn apply(
+        &self,
+        cluster: &StreamCluster,
+        targets: &[Target],
+        seen_at: Instant,
+        planned: Planned,
+    ) -> Applied {
         let Planned { actions, status, notes, again: _ } = planned;
         let mut applied = Applied::default();
         // Claims that were not made.
         let mut lacking: Vec<&str> = Vec::new();
+        let mut barred = false;
         for action in &actions {
-            let serious = applied.failures.iter().any(|f| !f.passing);
-            if action.is_disruptive() && serious {
+            if action.is_disruptive() && barred {
                 continue;
+            }
+            // Others may be down by now, or another operator at work: this one may have slept.
+            if action.is_disruptive() && seen_at.elapsed() > FRESH {
+                let why = format!("what was seen is {} s old", seen_at.elapsed().as_secs());
+                applied.failures.push(Failure { what: action.step().to_owned(), why, passing: true });
+                break;
             }
             if lacking.iter().any(|claim| pod_of(action, claim)) {
                 continue;
@@ -104,14 +121,19 @@ impl Hands {
                     }
                 }
                 Err(failure) => {
-                    tracing::warn!(cluster = %cluster.name_any(), %failure, "action failed");
+                    match failure.passing {
+                        true => tracing::info!(cluster = %cluster.name_any(), %failure, "action put off"),
+                        false => tracing::warn!(cluster = %cluster.name_any(), %failure, "action failed"),
+                    }
                     self.metrics.failed(failure.passing);
+                    barred |= !failure.passing && !action.is_aside();
                     applied.failures.push(failure);
                     if let Action::CreateVolume { name, .. } = action {
                         lacking.push(name.as_str());
                     }
                     // What follows may rest on it: a volume is abandoned before its pod is given up.
-                    if action.is_disruptive() || matches!(action, Action::PatchVolume { .. }) {
+                    if action.is_disruptive() || matches!(action, Action::PatchVolume { gives_up: true, .. })
+                    {
                         break;
                     }
                 }
@@ -121,6 +143,10 @@ impl Hands {
             applied.failures.iter().filter(|f| !f.passing).map(ToString::to_string).collect();
         let wanted = status.map(|s| status::with_failures(cluster, s, &serious));
         if let Some(wanted) = wanted.filter(|s| cluster.status.as_ref() != Some(s)) {
+            // First, for the next pass sees no difference any more; told twice is better than never.
+            for note in &notes {
+                applied.writes += self.publish(cluster, note).await;
+            }
             if fault::dies(Side::Before, "write-status") {
                 return applied.dead();
             }
@@ -130,14 +156,21 @@ impl Hands {
                         return applied.dead();
                     }
                     applied.writes += 1;
-                    for note in &notes {
-                        applied.writes += self.publish(cluster, note).await;
-                    }
                 }
                 Err(failure) => applied.failures.push(failure),
             }
         }
         applied
+    }
+
+    /// The status where nothing could be read: nothing that it said before is taken for true.
+    pub async fn tell_unknown(&self, cluster: &StreamCluster, why: &str, now_ms: i64) {
+        let wanted = status::unknown(cluster, why, now_ms);
+        if cluster.status.as_ref() != Some(&wanted)
+            && let Err(failure) = self.write_status(cluster, &wanted).await
+        {
+            tracing::warn!(cluster = %cluster.name_any(), %failure, "the status keeps what it said before");
+        }
     }
 
     async fn act(
@@ -221,14 +254,21 @@ fn pod_of(action: &Action, claim: &str) -> bool {
     volumes.into_iter().flatten().any(|v| v["persistentVolumeClaim"]["claimName"] == claim)
 }
 
+/// It was refused because its namespace is being deleted.
+fn is_ending(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|d| &d.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 /// A call to the API server, with a deadline.
 async fn in_time<T>(what: &str, call: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
     let failed = |why: String, passing: bool| Failure { what: what.to_owned(), why, passing };
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(kube::Error::Api(status))) => {
-            // A server that is busy or away; a plain 500 may be a webhook's last word.
-            let passing = matches!(status.code, 409 | 429 | 503 | 504);
+            // A server that is busy or away; a plain 500 may be a webhook's last word. In a namespace that is being deleted
+            // nothing can be made any more, and soon nothing needs to be.
+            let passing = matches!(status.code, 409 | 429 | 503 | 504) || is_ending(&status);
             Err(failed(status.message.clone(), passing))
         }
         Ok(Err(error)) => Err(failed(error.to_string(), true)),

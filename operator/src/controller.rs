@@ -1,7 +1,8 @@
 //! The loop: what happens wakes it, and each pass is observe, plan, apply.
 //!
-//! Invariant: one pass per StreamCluster at a time, four at once; a pass remembers nothing for the next but when counts
-//! were written last and how often it has failed; failures are tried again later and later, with jitter. Called by `run`.
+//! Invariant: one pass per StreamCluster at a time, four at once, each with a deadline; a pass remembers nothing for the next
+//! but when counts and when anything was written last, and how often it has failed; what fails, and what is waited for, is
+//! looked at later and later, with jitter. Called by `run`.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -28,12 +29,22 @@ use crate::status::differs_but_for_counts;
 
 /// A burst of events makes one pass; an edit is still on its way within a second.
 const DEBOUNCE: Duration = Duration::from_millis(150);
+/// What a pass may take, whatever hangs. One that is cut off is as one whose operator died: the next goes on.
+const BUDGET: Duration = Duration::from_secs(60);
+/// So many passes in a row may fail to read before the status says that nothing is known.
+const BLIND: u32 = 3;
+/// Where something is waited for, the pause is this part of the time for which nothing has changed.
+const PART_WAITED: u32 = 10;
+/// The longest such pause: what is waited for may be nothing that is watched.
+const PAUSE_WAITING: Duration = Duration::from_secs(30);
 /// Passes at once, over all StreamClusters.
 const AT_ONCE: u16 = 4;
 /// Counts are written about this often.
 const COUNTS: Duration = Duration::from_secs(60);
 /// The pause after a first failure; it doubles.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause after what goes by itself.
+const PAUSE_PASSING: Duration = Duration::from_secs(10);
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
@@ -46,6 +57,9 @@ pub enum PassError {
     /// Something could not be done.
     #[error("{0}")]
     Apply(Failure),
+    /// It took too long.
+    #[error("not done in {} s", BUDGET.as_secs())]
+    Late,
 }
 
 /// What passes share.
@@ -63,6 +77,7 @@ pub struct Context {
 struct Memory {
     failures: u32,
     counts_written: Option<Instant>,
+    changed: Option<Instant>,
 }
 
 impl Context {
@@ -92,31 +107,52 @@ pub async fn pass(
         hands.metrics.forget((&namespace, &name));
         return Ok((PAUSE_MAX, Applied::default()));
     };
-    let seen = Box::pin(observe::observe(&hands.client, &hands.admin, &cluster, now_ms)).await?;
+    let seen = match Box::pin(observe::observe(&hands.client, &hands.admin, &cluster, now_ms)).await {
+        Ok(seen) => seen,
+        Err(error) => {
+            if context.remember(&cluster, |_| ()).failures + 1 >= BLIND {
+                hands.tell_unknown(&cluster, &error.to_string(), now_ms).await;
+            }
+            return Err(error.into());
+        }
+    };
     let due = context.remember(&cluster, |_| ()).counts_written.is_none_or(|at| at.elapsed() >= COUNTS);
     let settings = Settings { default_image: context.default_image.clone(), refresh_counts: due };
     let planned = plan(&cluster, &seen.observed, &settings);
+    let mut only_counts = true;
     if let Some(status) = &planned.status {
         let count = |state, n| hands.metrics.nodes((&namespace, &name), state, n);
         count("wanted", cluster.spec.replicas);
         count("ready", status.ready_replicas);
         count("updated", status.updated_replicas);
-        let only_counts = cluster.status.as_ref().is_some_and(|had| !differs_but_for_counts(had, status));
+        only_counts = cluster.status.as_ref().is_some_and(|had| !differs_but_for_counts(had, status));
         if due && (!only_counts || cluster.status.as_ref() != Some(status)) {
             context.remember(&cluster, |m| m.counts_written = Some(Instant::now()));
         }
     }
     let again = planned.again;
-    let applied = hands.apply(&cluster, &seen.targets, planned).await;
+    let acts = !planned.actions.is_empty();
+    let applied = hands.apply(&cluster, &seen.targets, seen.at, planned).await;
+    let memory = context.remember(&cluster, |m| {
+        if acts || !only_counts || m.changed.is_none() {
+            m.changed = Some(Instant::now());
+        }
+    });
+    let waited = memory.changed.map_or(Duration::ZERO, |at| at.elapsed());
+    let again = again.max((waited / PART_WAITED).min(PAUSE_WAITING));
     Ok((again, applied))
 }
 
 async fn reconcile(cluster: Arc<StreamCluster>, context: Arc<Context>) -> Result<Action, PassError> {
     let began = Instant::now();
     let now_ms = jiff::Timestamp::now().as_millisecond();
-    let outcome = pass(&cluster, &context, now_ms).await;
+    let outcome = match tokio::time::timeout(BUDGET, pass(&cluster, &context, now_ms)).await {
+        Ok(outcome) => outcome,
+        Err(_elapsed) => Err(PassError::Late),
+    };
     let (result, writes) = match outcome {
-        Ok((again, Applied { writes, mut failures })) => match failures.pop() {
+        // The worst one decides when to look again.
+        Ok((again, Applied { writes, failures })) => match failures.into_iter().max_by_key(|f| !f.passing) {
             Some(failure) => (Err(PassError::Apply(failure)), writes),
             None => (Ok(again), writes),
         },
@@ -131,13 +167,15 @@ async fn reconcile(cluster: Arc<StreamCluster>, context: Arc<Context>) -> Result
 fn after_failure(cluster: Arc<StreamCluster>, error: &PassError, context: Arc<Context>) -> Action {
     let memory = context.remember(&cluster, |m| m.failures = m.failures.saturating_add(1));
     let pause = PAUSE.saturating_mul(1 << memory.failures.saturating_sub(1).min(10)).min(PAUSE_MAX);
-    // What goes by itself is looked at again soon.
-    let pause = match error {
-        PassError::Apply(failure) if failure.passing => pause.min(Duration::from_secs(10)),
-        PassError::Apply(_) | PassError::Observe(_) => pause,
-    };
     let failures = memory.failures;
-    tracing::warn!(cluster = %cluster.name_any(), %error, failures, "pass failed");
+    let pause = match error {
+        // Told already; what goes by itself is looked at again soon.
+        PassError::Apply(failure) if failure.passing => pause.min(PAUSE_PASSING),
+        PassError::Apply(_) | PassError::Observe(_) | PassError::Late => {
+            tracing::warn!(cluster = %cluster.name_any(), %error, failures, "pass failed");
+            pause
+        }
+    };
     Action::requeue(jittered(pause))
 }
 

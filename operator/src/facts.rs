@@ -18,11 +18,13 @@ use crate::resources::{Unbuildable, pod};
 pub const HOST_TIMEOUT_MS: i64 = 60_000;
 /// A pod that is younger than this is waited for before another is touched.
 pub const TRANSIT_MS: i64 = 300_000;
+/// One look at which nobody leads is no lost majority.
+const MISSED_MS: i64 = 10_000;
 /// A voter that was heard of within this time counts as alive.
 const HEARD_MS: u64 = 3_000;
 
 /// Why a container does not run, as the kubelet says it, where waiting does not help by itself.
-const BROKEN: &[&str] = &[
+pub(crate) const BROKEN: &[&str] = &[
     "CrashLoopBackOff",
     "ImagePullBackOff",
     "ErrImagePull",
@@ -114,9 +116,9 @@ impl Node<'_> {
         self.pod.is_some() && self.volume.is_none()
     }
 
-    /// Its volume must not be used again.
+    /// Its volume must not be used again, or will not be there for its next pod: a claim that is deleted goes with the pod.
     pub fn has_spoiled_volume(&self) -> bool {
-        self.pod.is_some() && self.volume.is_some_and(|v| v.abandoned || v.lost)
+        self.pod.is_some() && self.volume.is_some_and(|v| v.abandoned || v.lost || v.deleting)
     }
 
     /// Its volume is bound to a host that is not there any more: no host will ever do, by the scheduler's own words.
@@ -293,6 +295,9 @@ impl<'a> Facts<'a> {
             Some((reason, text)) if BROKEN.contains(&reason.as_str()) => {
                 return Health::Broken(last(reason, text));
             }
+            _ if pod.beside.is_some() => {
+                return Health::Broken(pod.beside.as_deref().map(cut).unwrap_or_default());
+            }
             Some((reason, text)) if !text.is_empty() => {
                 return Health::Starting(format!("{reason}: {}", cut(text)));
             }
@@ -337,9 +342,11 @@ impl<'a> Facts<'a> {
             return Some(format!("its host {host} is out of service"));
         }
         let since = view.unready_since_ms?;
-        let seconds = (self.observed.now_ms - since) / 1000;
-        (seconds * 1000 >= HOST_TIMEOUT_MS)
-            .then(|| format!("its host {host} has not been ready for {seconds} s"))
+        // How long would be another text at every look.
+        (self.observed.now_ms - since >= HOST_TIMEOUT_MS).then(|| {
+            let at = jiff::Timestamp::from_millisecond(since / 1000 * 1000).unwrap_or_default();
+            format!("its host {host} has not been ready since {at}")
+        })
     }
 
     /// Volumes of this StreamCluster, or of the one that it takes over from.
@@ -436,7 +443,12 @@ impl<'a> Facts<'a> {
         if voters.len() == 1 {
             return Ok(());
         }
-        let left = voters.iter().filter(|m| !is_its(m) && is_good_voter(m)).count();
+        // One that is being stopped is still heard, and is about to be gone.
+        let stops = |m: &MemberStatus| {
+            let its = self.nodes.values().find(|n| n.log.is_some_and(|l| l.raft_id == m.raft_id));
+            its.is_some_and(|n| matches!(n.health, Health::Stopping | Health::Absent))
+        };
+        let left = voters.iter().filter(|m| !is_its(m) && is_good_voter(m) && !stops(m)).count();
         let majority = voters.len() / 2 + 1;
         if left >= majority {
             return Ok(());
@@ -517,7 +529,8 @@ impl<'a> Facts<'a> {
     /// there may never be one again.
     pub fn is_needed_for_quorum(&self, node: &Node<'_>) -> bool {
         let status = self.cluster.status.as_ref();
-        !node.wanted && node.was_member(status) && node.volume.is_some() && self.quorum() != Some(true)
+        let missed = self.quorum() != Some(true) && self.quorum_missed_ms() >= MISSED_MS;
+        !node.wanted && node.was_member(status) && node.volume.is_some() && missed
     }
 
     /// Another wanted node that was disturbed lately.

@@ -4,7 +4,8 @@
 //! nothing can be changed. Called by `run`.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -25,9 +26,15 @@ const CONNECTIONS: usize = 64;
 
 /// Binds the listener. The error says which address.
 #[allow(clippy::disallowed_methods, reason = "the operator's only listener")]
-pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let at = |e: std::io::Error| std::io::Error::new(e.kind(), format!("cannot listen on {address}: {e}"));
-    TcpListener::bind(address).await.map_err(at)
+pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let at = |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {address}: {e}"));
+    TcpListener::bind(there_are(address, TcpSocket::new_v6)).await.map_err(at)
+}
+
+/// All addresses there are, `[::]`, are those of IPv4 where the kernel has no IPv6.
+fn there_are(address: SocketAddr, v6: fn() -> io::Result<TcpSocket>) -> SocketAddr {
+    let all = address.is_ipv6() && address.ip().is_unspecified();
+    if all && v6().is_err() { (Ipv4Addr::UNSPECIFIED, address.port()).into() } else { address }
 }
 
 /// Serves until `stop`.
@@ -75,4 +82,21 @@ fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<Full<Bytes
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_there_is_no_ipv6_all_addresses_are_those_of_ipv4() {
+        let none = || Err(io::Error::other("a kernel without"));
+        for (wanted, listened) in
+            [("[::]:7", "0.0.0.0:7"), ("[::1]:7", "[::1]:7"), ("127.0.0.1:7", "127.0.0.1:7")]
+        {
+            let wanted = wanted.parse().unwrap();
+            assert_eq!(there_are(wanted, none).to_string(), listened);
+            assert_eq!(there_are(wanted, TcpSocket::new_v4), wanted, "it has");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node as KubeNode, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
 };
@@ -18,6 +19,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use crate::admin::{Admin, Target};
 use crate::crd::StreamCluster;
@@ -26,12 +28,14 @@ use crate::observed::{CredentialsView, HostView, Kind, ObjectView, Observed, Pod
 
 /// A call to the API server takes this long at most.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
+/// Hosts that are asked for at the same time.
+const AT_ONCE: usize = 16;
 
 /// Why there is no observation.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveError {
     /// The API server refused, or is away.
-    #[error("reading {what}: {error}")]
+    #[error("reading {what}: {}", words(error))]
     Api {
         /// What was read.
         what: &'static str,
@@ -50,6 +54,8 @@ pub struct Seen {
     pub observed: Observed,
     /// Nodes that showed the record, the leader first.
     pub targets: Vec<Target>,
+    /// When the reading began.
+    pub at: Instant,
 }
 
 /// Reads with a deadline.
@@ -81,6 +87,7 @@ pub async fn observe(
     cluster: &StreamCluster,
     now_ms: i64,
 ) -> Result<Seen, ObserveError> {
+    let at = Instant::now();
     let namespace = cluster.namespace().unwrap_or_default();
     let name = cluster.name_any();
     let list = ListParams::default().labels(&names::selector(&name));
@@ -117,7 +124,7 @@ pub async fn observe(
         probes: nodes.probes,
         pods,
     };
-    Ok(Seen { observed, targets: nodes.targets })
+    Ok(Seen { observed, targets: nodes.targets, at })
 }
 
 /// Whether this StreamCluster, and not one of the same name before it, made an object.
@@ -136,16 +143,28 @@ async fn hosts(
 ) -> Result<Option<BTreeMap<String, HostView>>, ObserveError> {
     let api: Api<KubeNode> = Api::all(client.clone());
     let named: BTreeSet<&String> = pods.iter().filter_map(|p| p.host.as_ref()).collect();
-    let mut hosts = BTreeMap::new();
-    for name in named {
-        match read("a host", api.get_opt(name)).await {
-            Ok(Some(host)) => drop(hosts.insert(name.clone(), views::host(&host))),
-            Ok(None) => {}
-            Err(ObserveError::Api { error, .. }) if is_forbidden(&error) => return Ok(None),
-            Err(e) => return Err(e),
+    let ask = |name: &String| {
+        let (api, name) = (api.clone(), name.clone());
+        async move { read("a host", api.get_opt(&name)).await.map(|host| (name, host)) }
+    };
+    let told: Result<Vec<_>, _> =
+        stream::iter(named.into_iter().map(ask)).buffered(AT_ONCE).try_collect().await;
+    match told {
+        Ok(told) => {
+            let there = told.into_iter().filter_map(|(name, host)| Some((name, views::host(&host?))));
+            Ok(Some(there.collect()))
         }
+        Err(ObserveError::Api { error, .. }) if is_forbidden(&error) => Ok(None),
+        Err(e) => Err(e),
     }
-    Ok(Some(hosts))
+}
+
+/// What the API server said, without how the client came by it.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 fn is_forbidden(error: &kube::Error) -> bool {

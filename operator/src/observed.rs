@@ -71,6 +71,10 @@ pub struct PodView {
     pub waiting: Option<(String, String)>,
     /// The last end of the node's container: exit code and last words.
     pub ended: Option<(i32, String)>,
+    /// A container beside the node's that does not come up, by name, and why: a sidecar, or one that has to end first.
+    pub beside: Option<String>,
+    /// The ConfigMap that its node's settings come from.
+    pub config: Option<String>,
     /// The claim of its data volume.
     pub claim: String,
 }

@@ -1,8 +1,10 @@
 //! What the status says.
 //!
 //! Invariant: pure, made anew from this pass's facts; a time changes only with what it is the time of, so that the same
-//! facts give the same bytes and nothing is written at rest. Counts that change all the time are taken over from the
-//! status before, but about once a minute. Called by `plan`.
+//! facts give the same bytes and nothing is written at rest. Counts that change all the time, and numbers in texts, are taken
+//! over from the status before, but about once a minute. Called by `plan`.
+
+mod steady;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
@@ -47,7 +49,7 @@ pub(crate) fn status(
     let (state, message) = state(facts, operation, paused, blocked, &conditions);
     let streams = facts.log.map(|l| l.streams);
     let had = before.and_then(|s| s.streams);
-    StreamClusterStatus {
+    let mut now = StreamClusterStatus {
         observed_generation: cluster.metadata.generation,
         state: Some(state),
         message,
@@ -66,10 +68,14 @@ pub(crate) fn status(
         operation: operation.map(|o| OperationState {
             kind: format!("{:?}", o.kind),
             node: names::pod(&cluster.name_any(), o.ordinal),
-            step: without_numbers(&o.step, refresh_counts, before),
+            step: o.step.clone(),
         }),
-        conditions: with_times(facts, conditions),
+        conditions: with_times(cluster, facts.observed.now_ms, conditions),
+    };
+    if let Some(before) = before.filter(|_| !refresh_counts) {
+        steady::steady(&mut now, before);
     }
+    now
 }
 
 /// What a cluster keeps that names no image. One that is named counts once all nodes run it, so that taking a bad one back
@@ -80,16 +86,6 @@ fn image_in_use(facts: &Facts<'_>) -> Option<String> {
     match facts.cluster.spec.image {
         Some(_) if !runs => before,
         Some(_) | None => Some(facts.image.clone()),
-    }
-}
-
-/// A step that only counts on is not told at each count.
-fn without_numbers(step: &str, refresh: bool, before: Option<&StreamClusterStatus>) -> String {
-    let had = before.and_then(|s| s.operation.as_ref()).map(|o| o.step.as_str());
-    let letters = |s: &str| s.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
-    match had {
-        Some(had) if !refresh && letters(had) == letters(step) => had.to_owned(),
-        _ => step.to_owned(),
     }
 }
 
@@ -118,7 +114,10 @@ fn node_state(facts: &Facts<'_>, node: &Node<'_>, refresh_counts: bool) -> NodeS
             .or_else(|| had.filter(|_| facts.log.is_none())?.pod_uid.clone()),
         epoch: known(log.map(|l| l.epoch.0), had.and_then(|n| n.epoch)),
         raft_id: known(log.map(|l| l.raft_id.0), had.and_then(|n| n.raft_id)),
-        voter: node.member.is_some_and(|m| m.voter),
+        voter: match facts.log.and_then(|l| l.members.as_ref()) {
+            Some(_) => node.member.is_some_and(|m| m.voter),
+            None => had.is_some_and(|n| n.voter),
+        },
         slots: Some(SlotsState { desired: node.slots, applied: log.map(|l| l.slots.get()) }),
         streams: if refresh_counts || had_streams.is_none() { streams } else { had_streams },
         draining: log.is_some_and(|l| l.draining),
@@ -196,7 +195,7 @@ fn quorum(facts: &Facts<'_>) -> Said {
                 let text = format!("{leader} leads and does not say who votes: {}", crate::facts::cut(why));
                 said(KIND, "Unknown", "NoAnswer", text)
             }
-            _ => said(KIND, "Unknown", "NoLeader", "no leader of the metadata log answers"),
+            _ => said(KIND, "Unknown", "NoLeader", no_leader(facts)),
         };
     };
     let voters = members.members.iter().filter(|m| m.voter);
@@ -211,7 +210,24 @@ fn quorum(facts: &Facts<'_>) -> Said {
         }
         Some(true) => said(KIND, "True", "MajorityHeard", format!("silent: {}", silent.join(", "))),
         Some(false) => said(KIND, "False", "NoMajority", format!("silent voters: {}", silent.join(", "))),
-        None => said(KIND, "Unknown", "NoLeader", "no leader of the metadata log answers"),
+        None => said(KIND, "Unknown", "NoLeader", no_leader(facts)),
+    }
+}
+
+/// Who voted when a leader was last heard, and does not run or answer now.
+fn no_leader(facts: &Facts<'_>) -> String {
+    let voted = |n: &&Node<'_>| {
+        let told = facts.cluster.status.iter().flat_map(|s| &s.nodes);
+        told.into_iter().any(|had| had.ordinal == n.ordinal && had.voter)
+    };
+    let answers = |n: &Node<'_>| {
+        facts.observed.probes.get(n.id.as_str()).is_some_and(|p| p.error.is_none() && p.ready.is_some())
+    };
+    let silent: Vec<String> =
+        facts.nodes.values().filter(voted).filter(|n| !answers(n)).map(|n| n.id.to_string()).collect();
+    match silent.is_empty() {
+        true => "no leader of the metadata log answers".to_owned(),
+        false => format!("no leader of the metadata log answers; silent voters: {}", silent.join(", ")),
     }
 }
 
@@ -311,7 +327,7 @@ fn progressing(facts: &Facts<'_>, operation: Option<&Operation>, paused: bool) -
             OperationKind::Drain => "Draining",
         };
         let node = names::pod(&facts.cluster.name_any(), o.ordinal);
-        return said(KIND, "True", reason, format!("{node}: {}", letters_only(&o.step)));
+        return said(KIND, "True", reason, format!("{node}: {}", o.step));
     }
     let coming: Vec<String> = facts
         .wanted()
@@ -330,14 +346,6 @@ fn progressing(facts: &Facts<'_>, operation: Option<&Operation>, paused: bool) -
 fn voters_missing(facts: &Facts<'_>) -> String {
     let (have, want) = facts.voters_missing().unwrap_or_default();
     format!("{have} of {want} nodes vote in the metadata log")
-}
-
-/// Counts in a condition's text would change it at every look.
-fn letters_only(step: &str) -> String {
-    match step.split_once(' ') {
-        Some((number, rest)) if number.bytes().all(|b| b.is_ascii_digit()) => rest.to_owned(),
-        _ => step.to_owned(),
-    }
 }
 
 fn degraded(facts: &Facts<'_>, operation: Option<&Operation>, blocked: Option<&str>) -> Said {
@@ -359,7 +367,7 @@ fn degraded(facts: &Facts<'_>, operation: Option<&Operation>, blocked: Option<&s
         return said(KIND, "True", reason, all.join("; "));
     }
     if let Some(o) = operation.filter(|o| o.actions.is_empty() && o.kind == OperationKind::Replace) {
-        return said(KIND, "True", "ReplacementWaits", letters_only(&o.step));
+        return said(KIND, "True", "ReplacementWaits", o.step.clone());
     }
     let waits =
         facts.wanted().find(|n| n.volume.is_none() && crate::plan::may_replace_data(facts, n).is_err());
@@ -415,15 +423,34 @@ fn state(
     }
 }
 
+/// The status while nothing can be read: every condition is unknown, and why. What must not be forgotten stays.
+pub(crate) fn unknown(cluster: &StreamCluster, why: &str, now_ms: i64) -> StreamClusterStatus {
+    let before = cluster.status.clone().unwrap_or_default();
+    let why = crate::facts::cut(why);
+    let kinds = ["Ready", "Progressing", "Degraded", "QuorumHealthy", "SlotsSynced", "StorageReady"];
+    let mut all: Vec<Said> = kinds.map(|kind| said(kind, "Unknown", "NotObserved", why.clone())).into();
+    // For tools, it is still at it.
+    all.push(said("Reconciling", "True", "NotObserved", why.clone()));
+    all.push(said("Stalled", "False", "NotBlocked", ""));
+    let mut now = StreamClusterStatus {
+        state: Some(ClusterState::Waiting),
+        message: why,
+        conditions: with_times(cluster, now_ms, all),
+        ..before.clone()
+    };
+    steady::steady(&mut now, &before);
+    now
+}
+
 /// As the status holds times.
 fn seconds(ms: i64) -> Time {
     Time(jiff::Timestamp::from_millisecond(ms / 1000 * 1000).unwrap_or_default())
 }
 
 /// A condition keeps the time at which its status became what it is.
-fn with_times(facts: &Facts<'_>, all: Vec<Said>) -> Vec<Condition> {
-    let before = facts.cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let now = seconds(facts.observed.now_ms);
+fn with_times(cluster: &StreamCluster, now_ms: i64, all: Vec<Said>) -> Vec<Condition> {
+    let before = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+    let now = seconds(now_ms);
     let with_time = |Said { kind, status, reason, message }| {
         let had = before.iter().find(|c| c.type_ == kind && c.status == status);
         Condition {
@@ -431,7 +458,7 @@ fn with_times(facts: &Facts<'_>, all: Vec<Said>) -> Vec<Condition> {
             status: status.to_owned(),
             reason: reason.to_owned(),
             message: message.chars().take(1000).collect(),
-            observed_generation: facts.cluster.metadata.generation,
+            observed_generation: cluster.metadata.generation,
             last_transition_time: had.map_or(now.clone(), |c| c.last_transition_time.clone()),
         }
     };

@@ -3,6 +3,7 @@
 //! Invariant: whatever a test breaks of the bed is mended when its [`Undo`] goes, also by a panic; and no test begins before
 //! all hosts are ready and the operator runs.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -25,7 +26,6 @@ pub(crate) const OPERATOR: &str = "weir-system";
 pub(crate) const BUCKET: &str = "weir-tests";
 /// What selects the operator's pods.
 pub(crate) const OPERATOR_LABELS: &str = "app.kubernetes.io/name=weir-operator";
-const DOMAIN: &str = "svc.cluster.local";
 
 #[derive(Clone)]
 pub(crate) struct Bed {
@@ -180,7 +180,7 @@ impl Bed {
 
     /// The operator's present process, and the writes to the API server that it counts.
     pub(crate) async fn operator_writes(&self) -> Result<(String, u64)> {
-        let http = Http::new(&format!("weir-operator.{OPERATOR}.{DOMAIN}:8080"), Duration::from_secs(10));
+        let http = Http::new(&address("weir-operator", OPERATOR, 8080), Duration::from_secs(10));
         let said = || async { Ok(http.get_text("/metrics").await.ok()) };
         let text = wait::until("the operator's metrics", LIMIT, said).await?;
         let line = text.lines().find_map(|l| l.strip_prefix("weir_operator_api_writes_total "));
@@ -206,7 +206,31 @@ impl Bed {
 
 /// A Service's or pod's name that needs no search path.
 pub(crate) fn address(name: &str, namespace: &str, port: u16) -> String {
-    format!("{name}.{namespace}.{DOMAIN}:{port}")
+    format!("{name}.{namespace}.svc.{}:{port}", cluster_domain())
+}
+
+/// The domain of the bed's names.
+pub(crate) fn cluster_domain() -> String {
+    told("WEIR_BED_CLUSTER_DOMAIN")
+}
+
+/// The one family of addresses that the bed has, as Services spell it.
+pub(crate) fn ip_family() -> &'static str {
+    match told("WEIR_BED_IP_FAMILY").as_str() {
+        "ipv4" => "IPv4",
+        "ipv6" => "IPv6",
+        other => panic!("{other} is no family of addresses"),
+    }
+}
+
+fn told(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("`bed run` sets {variable}"))
+}
+
+/// `HOST:PORT` of a literal address, as URLs have it.
+pub(crate) fn at(ip: &str, port: u16) -> String {
+    let ip: IpAddr = ip.parse().unwrap_or_else(|e| panic!("{ip}: {e}"));
+    SocketAddr::from((ip, port)).to_string()
 }
 
 fn is_ready(host: &Node) -> bool {

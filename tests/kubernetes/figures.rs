@@ -5,6 +5,7 @@ use anyhow::Result;
 use weir_tests::figures::Figures;
 use weir_tests::writers::{Moment, Of, Writers};
 
+use crate::bed::ip_family;
 use crate::cluster::Cluster;
 
 /// A scenario under measurement.
@@ -34,6 +35,7 @@ impl Measured {
         let full = writers.since(self.since);
         let (process, writes) = cluster.bed.operator_writes().await?;
         let mut figures = Figures::of(self.scenario, self.nodes as usize)
+            .with("family", ip_family())
             .took("fullServiceS", full)
             .took("longestPauseS", writers.longest_gap(Of::All));
         // Another process, if the operator was killed meanwhile, counts from zero.

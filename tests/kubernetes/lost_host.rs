@@ -8,10 +8,11 @@ use kube::ResourceExt;
 use kube::api::Api;
 use serde_json::{Value, json};
 use weir_operator::crd::NodeState;
+use weir_operator::names;
 use weir_tests::wait;
 use weir_tests::writers::{Of, Writers};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, at};
 use crate::cluster::Cluster;
 use crate::figures::Measured;
 use crate::watched::LIMIT;
@@ -42,7 +43,7 @@ const NO_ANSWER: u16 = 599;
 
 /// Asks the old pod itself, from its own host, to take an append; `None` once nobody listens there. Its answer.
 async fn old_pod_answers(bed: &Bed, host: &str, pod_ip: &str, stream: &str) -> Result<Option<u16>> {
-    let url = format!("http://{pod_ip}:4437/v1/stream/{stream}");
+    let url = format!("http://{}/v1/stream/{stream}", at(pod_ip, names::HTTP_PORT));
     let tried = bed
         .run(&[
             "in",

@@ -27,6 +27,7 @@ mod figures;
 mod requests;
 mod watched;
 
+mod addresses;
 mod deleted;
 mod host_drained;
 mod install;
@@ -44,3 +45,4 @@ mod roll;
 mod scale;
 mod shown;
 mod slots;
+mod yours;

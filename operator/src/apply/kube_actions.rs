@@ -46,7 +46,7 @@ pub(super) async fn act(client: &Client, cluster: &StreamCluster, action: &Actio
                 passing: true,
             }),
         },
-        Action::PatchVolume { name, uid, patch, why: _ } => {
+        Action::PatchVolume { name, uid, patch, gives_up: _, why: _ } => {
             at.patch::<PersistentVolumeClaim>(name, uid, patch.clone()).await
         }
         Action::DeleteVolume { name, uid, version, why: _ } => {
@@ -126,8 +126,14 @@ impl At<'_> {
         // A patch of another object of that name is refused.
         patch["metadata"]["uid"] = json!(uid);
         let params = PatchParams { field_manager: Some(names::MANAGER.to_owned()), ..PatchParams::default() };
-        let call = async { self.api::<K>().patch(name, &params, &Patch::Merge(&patch)).await.map(drop) };
-        in_time(&what, call).await.map(|()| true)
+        let call = async {
+            match self.api::<K>().patch(name, &params, &Patch::Merge(&patch)).await {
+                Ok(_) => Ok(true),
+                Err(kube::Error::Api(status)) if status.code == 404 || is_another(&status) => Ok(false),
+                Err(e) => Err(e),
+            }
+        };
+        in_time(&what, call).await
     }
 
     async fn delete<K: Object>(&self, name: &str, uid: &str, force: bool) -> Result<bool, Failure> {
@@ -178,6 +184,12 @@ impl At<'_> {
         let params = PostParams { field_manager: Some(names::MANAGER.to_owned()), ..PostParams::default() };
         in_time(&what, async { unless_there(self.api::<Secret>().create(&params, &secret).await) }).await
     }
+}
+
+/// The object of that name has another UID by now, which a patch may not change.
+fn is_another(status: &kube::core::Status) -> bool {
+    let fields = status.details.iter().flat_map(|d| &d.causes).map(|c| c.field.as_str());
+    status.code == 422 && fields.into_iter().any(|f| f == "metadata.uid")
 }
 
 /// What is there already is seen at the next pass, as whatever it is.

@@ -119,14 +119,15 @@ pub struct StreamClusterSpec {
     #[schemars(range(min = 0, max = 1_000_000))]
     pub slots: u32,
 
-    /// What differs at single nodes, by ordinal. Entries for ordinals that are not there are kept for later.
+    /// What differs at single nodes, by ordinal, up to 100 entries. Default: nothing. Entries for ordinals that are not
+    /// there are kept for later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["ordinal".into()]))]
     pub nodes: Vec<NodeSpec>,
 
-    /// The nodes' container image. Default: the one that the operator had
-    /// when the cluster was made; it stays (`status.image`), also under a newer operator. Restarts pods.
+    /// The nodes' container image, up to 500 characters. Default: the one that the operator had when the cluster was made;
+    /// it stays (`status.image`), also under a newer operator. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 500))]
     #[x_kube(validation = Rule::new("self.matches('^[^ \\t\\n]+$')").message("image must be an image reference such as registry.example/weir:1.2.3, without spaces"))]
@@ -136,7 +137,7 @@ pub struct StreamClusterSpec {
     #[serde(default)]
     pub image_pull_policy: PullPolicy,
 
-    /// Secrets, in this namespace, with credentials for the image's registry. Restarts pods.
+    /// Secrets, in this namespace, with credentials for the image's registry, up to 10. Default: none. Restarts pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub image_pull_secrets: Vec<LocalRef>,
@@ -160,8 +161,8 @@ pub struct StreamClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_services: Option<ServiceSpec>,
 
-    /// Further settings of `weir serve`, by their names without dashes in front, such as `cache-bytes: 1GiB`. Values are
-    /// text. Default: none. Restarts pods.
+    /// Further settings of `weir serve`, by their names without dashes in front, such as `cache-bytes: 1GiB`: up to 40, each
+    /// a text of up to 500 characters. Default: none. Restarts pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 40), schema_with = "config_schema")]
     #[x_kube(validation = config_rule())]
@@ -228,8 +229,8 @@ pub struct NodeSpec {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
 
-    /// Where clients reach it, http(s)://HOST[:PORT], in place of `routing.advertisedUrl`; for an external name and port
-    /// of its own. Restarts its pod.
+    /// Where clients reach it, http(s)://HOST[:PORT] of up to 500 characters, in place of `routing.advertisedUrl`; for an
+    /// external name and port of its own. Default: by `routing.advertisedUrl`. Restarts its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 500))]
     #[x_kube(validation = Rule::new("self.matches('^https?://[^/?#@{} ]+$')").message("advertisedUrl of a node must be http(s)://HOST[:PORT], without path and placeholders"))]
@@ -240,7 +241,7 @@ pub struct NodeSpec {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalRef {
-    /// The name.
+    /// The name, up to 253 characters.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }
@@ -292,14 +293,14 @@ impl Default for MetadataLog {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
-    /// Size, a Kubernetes quantity. Default 2Gi, which holds the log of some million streams. Growing resizes volumes in
+    /// Size, a Kubernetes quantity of up to 32 characters. Default 2Gi, which holds the log of some million streams. Growing resizes volumes in
     /// place, if their class allows it; smaller than a volume is has no effect on it. Restarts nothing.
     #[serde(default = "two_gi")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("metadata.volume.size must be a quantity above 0 such as 2Gi"))]
     pub size: String,
 
-    /// Storage class of volumes made from now on. Default: the cluster's. Restarts nothing.
+    /// Storage class of volumes made from now on, up to 253 characters. Default: the cluster's. Restarts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub storage_class_name: Option<String>,
@@ -345,7 +346,8 @@ pub struct Routing {
     pub mode: RoutingMode,
 
     /// Each node's address, to which redirects lead: http(s)://HOST[:PORT] with {node} or {ordinal} in it, and {cluster},
-    /// {service} (the headless one) and {namespace}. Default: the pod's name in the cluster. Restarts pods.
+    /// {service} (the headless one) and {namespace}, up to 500 characters. Default: the pod's name in the cluster. Restarts
+    /// pods.
     #[serde(default = "advertised")]
     #[schemars(length(max = 500))]
     #[x_kube(
@@ -355,15 +357,15 @@ pub struct Routing {
     )]
     pub advertised_url: String,
 
-    /// Base of the Location of created streams, http(s)://HOST[:PORT]; for a load balancer in front. Default: the host that
-    /// the request named. Restarts pods.
+    /// Base of the Location of created streams, http(s)://HOST[:PORT] of up to 500 characters; for a load balancer in front.
+    /// Default: the host that the request named. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 500))]
     #[x_kube(validation = Rule::new("self.matches('^https?://[^/?#@{} ]+$')").message("routing.publicUrl must be http(s)://HOST[:PORT], without path"))]
     pub public_url: Option<String>,
 
-    /// The DNS domain of the Kubernetes cluster, such as cluster.local, where names must be complete. Default: none, names
-    /// end in .svc and the pods' resolver completes them. Restarts pods.
+    /// The DNS domain of the Kubernetes cluster, such as cluster.local, where names must be complete, up to 200 characters.
+    /// Default: none, names end in .svc and the pods' resolver completes them. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 200))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')").message("routing.clusterDomain must be a DNS name such as cluster.local, without a dot at its ends"))]
@@ -417,7 +419,7 @@ pub struct ServiceSpec {
     #[serde(default, rename = "type")]
     pub service_type: ServiceType,
 
-    /// Annotations, for a load balancer's settings. Restarts nothing.
+    /// Annotations, for a load balancer's settings, up to 50. Default: none. Restarts nothing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 50))]
     pub annotations: BTreeMap<String, String>,

@@ -12,28 +12,29 @@ use super::LocalRef;
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTemplate {
-    /// Labels. Keys of the operator (weir.dev/, app.kubernetes.io/) are refused. Restarts pods.
+    /// Labels, up to 64. Keys of the operator (weir.dev/, app.kubernetes.io/) are refused. Default: none. Restarts pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "texts")]
     #[x_kube(validation = Rule::new("self.all(k, !k.startsWith('weir.dev/') && !k.startsWith('app.kubernetes.io/'))").message("podTemplate.labels may not hold keys that begin with weir.dev/ or app.kubernetes.io/: the operator sets them"))]
     pub labels: BTreeMap<String, String>,
 
-    /// Annotations. Keys of the operator (weir.dev/) are refused. Restarts pods.
+    /// Annotations, up to 64, each of up to 4096 characters. Keys of the operator (weir.dev/) are refused. Default: none.
+    /// Restarts pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "texts")]
     #[x_kube(validation = Rule::new("self.all(k, !k.startsWith('weir.dev/'))").message("podTemplate.annotations may not hold keys that begin with weir.dev/: the operator sets them"))]
     pub annotations: BTreeMap<String, String>,
 
-    /// Compute resources of the node's container. Default: none. Restarts pods.
+    /// Compute resources of the node's container. Default: none, which is for trials only: see requests. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
 
-    /// Further environment variables of the node's container. Restarts pods.
+    /// Further environment variables of the node's container, up to 50. Default: none. Restarts pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub env: Vec<EnvVar>,
 
-    /// Labels that a host must have. Restarts pods.
+    /// Labels that a host must have, up to 64. Default: none. Restarts pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "texts")]
     pub node_selector: BTreeMap<String, String>,
@@ -43,18 +44,18 @@ pub struct PodTemplate {
     #[schemars(schema_with = "any_object")]
     pub affinity: Option<Value>,
 
-    /// `tolerations` of a pod. Default: none. Restarts pods.
+    /// `tolerations` of a pod, up to 50. Default: none. Restarts pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), schema_with = "any_objects")]
     pub tolerations: Vec<Value>,
 
-    /// `topologySpreadConstraints` of a pod, in place of the default: spread over hosts and zones where possible. Restarts
-    /// pods.
+    /// `topologySpreadConstraints` of a pod, up to 50, in place of the default: spread over hosts and zones where possible.
+    /// Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_objects")]
     pub topology_spread_constraints: Option<Vec<Value>>,
 
-    /// Priority class. Default: none. Restarts pods.
+    /// Priority class, up to 253 characters. Default: none. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub priority_class_name: Option<String>,
@@ -64,7 +65,8 @@ pub struct PodTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account: Option<LocalRef>,
 
-    /// Annotations of the service account that the operator makes, for workload identity. Restarts nothing.
+    /// Annotations of the service account that the operator makes, for workload identity, up to 64. Default: none. Restarts
+    /// nothing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "texts")]
     pub service_account_annotations: BTreeMap<String, String>,
@@ -81,8 +83,8 @@ pub struct PodTemplate {
     pub security_context: Option<Value>,
 
     /// A part of a pod (`metadata`, `spec`) that is laid over the rendered one last: objects are merged, lists with names
-    /// by name, all else replaced. What a node cannot do without is refused, with a condition that says so. Restarts
-    /// pods.
+    /// by name, all else replaced. What a node cannot do without is refused, with a condition that says so. Default: none.
+    /// Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub overlay: Option<Value>,
@@ -117,12 +119,13 @@ fn grace() -> u32 {
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// What is set aside, such as `cpu: 500m`, `memory: 1Gi`.
+    /// What is set aside, such as `cpu: 500m`, `memory: 1Gi`, up to 16 kinds. Default: none. A node needs what `cache-bytes`
+    /// and `wal-backlog-bytes` say, 256 MiB each, and about as much again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "quantities")]
     pub requests: BTreeMap<String, Value>,
 
-    /// What is not exceeded.
+    /// What is not exceeded, up to 16 kinds. Default: none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "quantities")]
     pub limits: BTreeMap<String, Value>,
@@ -132,17 +135,17 @@ pub struct Resources {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvVar {
-    /// Its name. Names that begin with WEIR_ are refused (see `spec.config`), and the AWS_ names that `objectStore` sets.
+    /// Its name, up to 200 characters. Names that begin with WEIR_ are refused (see `spec.config`), and the AWS_ names that `objectStore` sets.
     #[schemars(length(min = 1, max = 200))]
     #[x_kube(validation = Rule::new("!self.startsWith('WEIR_') && !(self in ['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN', 'AWS_ENDPOINT_URL', 'AWS_REGION', 'AWS_ALLOW_HTTP'])").message("podTemplate.env may not set WEIR_ names (see spec.config) nor the AWS_ names of spec.objectStore"))]
     pub name: String,
 
-    /// Its value.
+    /// Its value, up to 4096 characters. Default: empty, or `valueFrom`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4096))]
     pub value: Option<String>,
 
-    /// `valueFrom` of a container's environment variable.
+    /// `valueFrom` of a container's environment variable. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub value_from: Option<Value>,

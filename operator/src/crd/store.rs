@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
     validation = Rule::new("!has(self.credentials) || has(self.region) || has(self.endpoint)").message("objectStore.region is needed where there is no endpoint").field_path(".region")
 )]
 pub struct ObjectStore {
-    /// The bucket, which must exist. Cannot be changed. It must honour put-if-absent (`If-None-Match: *`) and show what was
+    /// The bucket, which must exist: 3 to 63 characters. Cannot be changed. It must honour put-if-absent (`If-None-Match: *`) and show what was
     /// written at once; nodes probe that at their start.
     #[schemars(length(min = 3, max = 63))]
     #[x_kube(
@@ -20,20 +20,20 @@ pub struct ObjectStore {
     )]
     pub bucket: String,
 
-    /// Put before every key, so that clusters can share a bucket. Default: none. Cannot be changed. Two clusters never
-    /// share bucket and prefix: the second is refused.
+    /// Put before every key, up to 200 characters, so that clusters can share a bucket. Default: none. Cannot be changed. Two
+    /// clusters never share bucket and prefix: the second is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 200))]
     #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+)*$')").message("objectStore.prefix must be segments of A-Z, a-z, 0-9, '_', '.' and '-', divided by single slashes, none at its ends"))]
     pub prefix: Option<String>,
 
-    /// An S3-compatible server, http(s)://HOST[:PORT]. Default: AWS, by region. Restarts pods.
+    /// An S3-compatible server, http(s)://HOST[:PORT] of up to 500 characters. Default: AWS, by region. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 500))]
     #[x_kube(validation = Rule::new("self.matches('^https?://[^/?#@ ]+$')").message("objectStore.endpoint must be http(s)://HOST[:PORT], without path and credentials"))]
     pub endpoint: Option<String>,
 
-    /// The region. Default: us-east-1 if there is an endpoint, else none. Restarts pods.
+    /// The region, up to 64 characters. Default: us-east-1 if there is an endpoint, else none. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9-]+$')").message("objectStore.region must be a-z, 0-9 and '-', such as eu-central-1"))]
@@ -56,22 +56,22 @@ pub struct ObjectStore {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Credentials {
-    /// The Secret.
+    /// The Secret's name, up to 253 characters.
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')").message("credentials.secretName must be the name of a Secret: a-z, 0-9, '-' and '.'"))]
     pub secret_name: String,
 
-    /// Key of the access key id. Default AWS_ACCESS_KEY_ID.
+    /// Key of the access key id, up to 253 characters. Default AWS_ACCESS_KEY_ID.
     #[serde(default = "access_key_id")]
     #[schemars(length(min = 1, max = 253))]
     pub access_key_id_key: String,
 
-    /// Key of the secret access key. Default AWS_SECRET_ACCESS_KEY.
+    /// Key of the secret access key, up to 253 characters. Default AWS_SECRET_ACCESS_KEY.
     #[serde(default = "secret_access_key")]
     #[schemars(length(min = 1, max = 253))]
     pub secret_access_key_key: String,
 
-    /// Key of the session token. Default: none.
+    /// Key of the session token, up to 253 characters. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub session_token_key: Option<String>,

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use crate::crd::{Credentials, StreamCluster};
+use crate::facts::BROKEN;
 use crate::names;
 use crate::observed::{CredentialsView, HostView, PodView, Tokens, VolumeView};
 use crate::resources::volume::quantity;
@@ -29,6 +30,8 @@ pub(super) fn pod(cluster: &StreamCluster, pod: &Pod) -> Option<PodView> {
     let spec = pod.spec.as_ref()?;
     let status = pod.status.clone().unwrap_or_default();
     let statuses = status.container_statuses.unwrap_or_default();
+    let first = status.init_container_statuses.unwrap_or_default();
+    let beside = first.iter().chain(&statuses).filter(|c| c.name != names::CONTAINER).find_map(stuck);
     let container: ContainerStatus =
         statuses.into_iter().find(|c| c.name == names::CONTAINER).unwrap_or_default();
     let condition = |kind: &str| -> Option<PodCondition> {
@@ -45,6 +48,9 @@ pub(super) fn pod(cluster: &StreamCluster, pod: &Pod) -> Option<PodView> {
         _ => None,
     };
     let annotations = pod.annotations().clone();
+    let own = spec.containers.iter().find(|c| c.name == names::CONTAINER);
+    let sources = own.and_then(|c| c.env_from.as_ref()).into_iter().flatten();
+    let config = sources.filter_map(|s| s.config_map_ref.as_ref()).map(|m| m.name.clone()).next();
     let volumes = spec.volumes.iter().flatten();
     let claim = volumes.filter(|v| v.name == names::DATA).find_map(|v| v.persistent_volume_claim.as_ref());
     Some(PodView {
@@ -53,12 +59,7 @@ pub(super) fn pod(cluster: &StreamCluster, pod: &Pod) -> Option<PodView> {
         created_ms: created(pod),
         deleting_since_ms: pod.metadata.deletion_timestamp.as_ref().map(ms),
         template: annotations.get(names::TEMPLATE).cloned().unwrap_or_default(),
-        image: spec
-            .containers
-            .iter()
-            .find(|c| c.name == names::CONTAINER)
-            .and_then(|c| c.image.clone())
-            .unwrap_or_default(),
+        image: own.and_then(|c| c.image.clone()).unwrap_or_default(),
         annotations,
         finished,
         host: spec.node_name.clone(),
@@ -72,9 +73,26 @@ pub(super) fn pod(cluster: &StreamCluster, pod: &Pod) -> Option<PodView> {
         running: state.running.is_some(),
         waiting: state.waiting.map(|w| (w.reason.unwrap_or_default(), w.message.unwrap_or_default())),
         ended: ended.map(|t| (t.exit_code, t.message.or(t.reason).unwrap_or_default())),
+        beside,
+        config,
         claim: claim.map(|c| c.claim_name.clone()).unwrap_or_default(),
         name,
     })
+}
+
+/// Why a container does not run, where waiting does not help by itself.
+fn stuck(container: &ContainerStatus) -> Option<String> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.as_deref().filter(|r| BROKEN.contains(r))?;
+    let ended = container.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    let why = match ended.filter(|_| reason == "CrashLoopBackOff") {
+        Some(ended) => {
+            let words = ended.message.as_ref().or(ended.reason.as_ref()).map_or("", String::as_str);
+            format!("ends with code {}: {words}", ended.exit_code)
+        }
+        None => format!("{reason}: {}", waiting.message.as_deref().unwrap_or_default()),
+    };
+    Some(format!("its container {}: {why}", container.name))
 }
 
 pub(super) fn volume(cluster: &StreamCluster, claim: &PersistentVolumeClaim) -> Option<VolumeView> {

@@ -56,14 +56,16 @@ fn apply(kind: Kind, name: &str, mut body: Value, found: Option<&ObjectView>) ->
     }
 }
 
-/// Whether everything in `ours` stands in `theirs`, which may hold more.
+/// Whether everything in `ours` stands in `theirs`, which may hold more: ports of others, an address family that the API
+/// server has added. What was taken out of ours is told by the digest that is applied with it.
 fn covers(theirs: &Value, ours: &Value) -> bool {
     match (theirs, ours) {
         (Value::Object(theirs), Value::Object(ours)) => {
             ours.iter().all(|(k, v)| v.is_null() || theirs.get(k).is_some_and(|t| covers(t, v)))
         }
         (Value::Array(theirs), Value::Array(ours)) => {
-            theirs.len() == ours.len() && theirs.iter().zip(ours).all(|(t, o)| covers(t, o))
+            let mut theirs = theirs.iter();
+            ours.iter().all(|o| theirs.any(|t| covers(t, o)))
         }
         (theirs, ours) => theirs == ours,
     }
@@ -72,11 +74,10 @@ fn covers(theirs: &Value, ours: &Value) -> bool {
 /// Objects of ours that nothing refers to.
 fn prunes(facts: &Facts<'_>, kept: &BTreeSet<(Kind, String)>) -> Vec<Action> {
     // A pod that restarts its container needs the ConfigMap that it was made for.
-    let all_current = facts.nodes.values().all(|n| !n.outdated);
-    let prune = |o: &&ObjectView| {
-        let needed = kept.contains(&(o.kind, o.name.clone()));
-        o.ours && !needed && (o.kind != Kind::ConfigMap || all_current)
+    let used = |o: &ObjectView| {
+        o.kind == Kind::ConfigMap && facts.observed.pods.iter().any(|p| p.config.as_ref() == Some(&o.name))
     };
+    let prune = |o: &&ObjectView| o.ours && !kept.contains(&(o.kind, o.name.clone())) && !used(o);
     let all = facts.observed.objects.iter().filter(prune);
     all.map(|o| Action::Prune { kind: o.kind, name: o.name.clone(), uid: o.uid.clone() }).collect()
 }
@@ -102,10 +103,11 @@ mod tests {
     fn an_object_with_more_in_it_is_as_wanted_and_one_with_less_is_not() {
         let ours = json!({"a": 1, "b": {"c": [{"x": 1}]}, "n": null});
         assert!(covers(&json!({"a": 1, "z": 0, "b": {"c": [{"x": 1, "y": 2}]}}), &ours));
+        assert!(covers(&json!({"a": 1, "b": {"c": [{"x": 3}, {"x": 1}, {"x": 2}]}}), &ours));
         for less in [
             json!({"a": 2, "b": {"c": [{"x": 1}]}}),
             json!({"a": 1, "b": {"c": []}}),
-            json!({"a": 1, "b": {"c": [{"x": 1}, {"x": 2}]}}),
+            json!({"a": 1, "b": {"c": [{"x": 3}, {"x": 2}]}}),
             json!({"b": {"c": [{"x": 1}]}}),
         ] {
             assert!(!covers(&less, &ours), "{less}");

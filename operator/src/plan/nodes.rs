@@ -137,7 +137,8 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
         return None;
     }
     let patch = |patch, why: &str| {
-        Some(Action::PatchVolume { name: v.name.clone(), uid: v.uid.clone(), patch, why: why.to_owned() })
+        let why = why.to_owned();
+        Some(Action::PatchVolume { name: v.name.clone(), uid: v.uid.clone(), patch, gives_up: false, why })
     };
     let uid = kube::ResourceExt::uid(facts.cluster).unwrap_or_default();
     if v.resource_uid != uid {

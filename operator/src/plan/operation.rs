@@ -94,6 +94,7 @@ fn give_up(v: &VolumeView, why: &str) -> Action {
         name: v.name.clone(),
         uid: v.uid.clone(),
         patch: volume::abandon(why),
+        gives_up: true,
         why: why.to_owned(),
     }
 }
@@ -186,13 +187,17 @@ fn removal(facts: &Facts<'_>) -> Option<Operation> {
 
 /// Another wanted node that was disturbed lately: also one whose pod is made in this very pass, or was a moment ago.
 fn in_transit_beside<'f>(facts: &'f Facts<'_>, node: &Node<'_>) -> Option<&'f Node<'f>> {
-    let failing = |c: &Condition| c.type_ == "Degraded" && c.reason == "ActionFailed";
-    let fails = facts.cluster.status.iter().flat_map(|s| &s.conditions).any(failing);
+    // As `apply` words it.
+    let told = facts.cluster.status.iter().flat_map(|s| &s.conditions);
+    let failed: Vec<&Condition> =
+        told.filter(|c| c.type_ == "Degraded" && c.reason == "ActionFailed").collect();
+    let fails = |n: &Node<'_>| failed.iter().any(|c| c.message.contains(&format!("creating Pod {}:", n.id)));
+    let lacks = failed.iter().any(|c| c.message.contains("creating PersistentVolumeClaim "));
     let has_secret = !matches!(facts.observed.credentials, CredentialsView::Missing(_));
     let starts = |n: &Node<'_>| match (&n.health, n.pod) {
         (Health::Absent, _) => {
             let has_data = n.volume.is_some() || super::nodes::may_replace_data(facts, n).is_ok();
-            !fails && has_secret && has_data && facts.unbuildable.is_none()
+            !fails(n) && !lacks && has_secret && has_data && facts.unbuildable.is_none()
         }
         (Health::Pending(_), Some(pod)) => pod.unscheduled.is_none(),
         _ => false,
@@ -295,6 +300,9 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let of_use = |n: &&Node<'_>| n.wanted || (!runs(n) && facts.is_needed_for_quorum(n));
     let node = facts.nodes.values().rev().filter(of_use).filter(replaceable).min_by_key(runs)?;
     let why = node.trouble();
+    if let Err(wait) = may_be_made(facts) {
+        return Some(Operation::hold(kind, node, format!("{why}; {wait}")));
+    }
     let dead = !node.pod.is_some_and(|p| p.running);
     // What does not run holds no vote that could be lost by stopping it.
     if !dead {
@@ -342,6 +350,16 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     Some(operation)
 }
 
+/// Whether a pod that is given up for a new one could be made anew. The error says what is missing.
+fn may_be_made(facts: &Facts<'_>) -> Result<(), String> {
+    match (&facts.observed.credentials, &facts.unbuildable) {
+        (CredentialsView::Missing(why), _) => Err(why.clone()),
+        (_, Some(why)) => Err(why.to_string()),
+        (_, None) if !super::has_tokens(facts) => Err("the Secret of the admin tokens has none".to_owned()),
+        (_, None) => Ok(()),
+    }
+}
+
 /// Its container was not even started yet.
 fn is_coming(facts: &Facts<'_>, node: &Node<'_>) -> bool {
     let young = node.pod.is_some_and(|p| facts.observed.now_ms - p.created_ms < crate::facts::TRANSIT_MS);
@@ -370,6 +388,9 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
         (!begun, leads, std::cmp::Reverse(n.ordinal))
     };
     let node = facts.wanted().filter(due).min_by_key(rank)?;
+    if let Err(why) = may_be_made(facts) {
+        return Some(Operation::hold(kind, node, why));
+    }
     if let Some(other) = facts.unsettled_beside(node.ordinal) {
         return Some(Operation::hold(kind, node, format!("waiting for {other}")));
     }

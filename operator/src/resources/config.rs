@@ -30,6 +30,11 @@ pub fn domain(cluster: &StreamCluster) -> String {
     format!("{}.{namespace}.svc{suffix}", names::headless(&cluster.name_any()))
 }
 
+/// Nodes listen on IPv4 addresses only.
+pub(super) fn only_ipv4(cluster: &StreamCluster) -> bool {
+    matches!(cluster.spec.service.ip_families.as_slice(), [only] if only == "IPv4")
+}
+
 /// Settings that all nodes share.
 pub fn settings(cluster: &StreamCluster) -> BTreeMap<String, String> {
     let spec = &cluster.spec;
@@ -40,10 +45,7 @@ pub fn settings(cluster: &StreamCluster) -> BTreeMap<String, String> {
         all.insert(format!("WEIR_{}", key.to_ascii_uppercase().replace('-', "_")), value.clone());
     }
     let mut set = |name: &str, value: String| drop(all.insert(name.to_owned(), value));
-    let any = match spec.service.ip_families.as_slice() {
-        [only] if only == "IPv4" => "0.0.0.0",
-        _ => "[::]",
-    };
+    let any = if only_ipv4(cluster) { "0.0.0.0" } else { "[::]" };
     set("WEIR_LISTEN", format!("{any}:{}", names::HTTP_PORT));
     set("WEIR_PEER_LISTEN", format!("{any}:{}", names::PEER_PORT));
     set("WEIR_ADMIN_LISTEN", format!("{any}:{}", names::ADMIN_PORT));

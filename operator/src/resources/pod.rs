@@ -1,7 +1,7 @@
 //! A node's pod, and the template that tells when it is outdated.
 //!
-//! Invariant: [`template`] is a digest of what the user said, not of what is rendered, so that an operator that renders
-//! otherwise restarts nobody; golden files (`tests/golden`) show when rendering changes. Weight, founding and cluster
+//! Invariant: [`template`] is a digest of fields of the spec, never of what is rendered from them, so that an operator that
+//! renders otherwise restarts nobody; golden files (`tests/golden`) show when rendering changes. Weight, founding and cluster
 //! size are annotations that the container reads when it starts: changing them restarts nothing.
 
 use std::collections::BTreeMap;
@@ -44,13 +44,18 @@ pub struct PodInput<'a> {
 /// A digest of everything that a restart is needed for.
 pub fn template(cluster: &StreamCluster, ordinal: u32, image: &str) -> String {
     let spec = &cluster.spec;
+    let own = spec.nodes.iter().find(|n| n.ordinal == ordinal);
+    // A field that is new here must be left out where it is not set, or every pod restarts.
     let inputs = json!({
         "image": image,
         "imagePullPolicy": spec.image_pull_policy,
         "imagePullSecrets": spec.image_pull_secrets,
-        "settings": config::settings(cluster),
-        "credentials": spec.object_store.credentials,
-        "advertisedUrl": config::advertised_url(cluster, ordinal),
+        "config": spec.config,
+        "objectStore": spec.object_store,
+        "voters": spec.metadata.voters,
+        "routing": spec.routing,
+        "onlyIpv4": config::only_ipv4(cluster),
+        "advertisedUrl": own.and_then(|n| n.advertised_url.as_ref()),
         "podTemplate": without_live_fields(cluster),
         "restartedAt": cluster.annotations().get(names::RESTARTED_AT),
     });

@@ -29,6 +29,9 @@ pub(crate) enum Fault {
     Gone,
     NotFound,
     TooMany,
+    Forbidden,
+    /// The namespace is being deleted: nothing can be made in it.
+    Ending,
     /// The answer is lost; the write is done.
     LostReply,
     /// No answer for longer than any deadline.
@@ -308,11 +311,17 @@ fn patch(store: &mut Store, key: Key, sub: &str, body: Value, apply: bool) -> (u
         store.put(&key.0, body);
         return (201, store.objects[&key].clone());
     };
-    for field in ["uid", "resourceVersion"] {
+    let differs = |field: &str| {
         let said = &body["metadata"][field];
-        if !said.is_null() && *said != had["metadata"][field] {
-            return conflict(&key, &format!("{field} differs"));
-        }
+        !said.is_null() && *said != had["metadata"][field]
+    };
+    if differs("uid") {
+        let (code, mut answer) = status(422, "Invalid", "metadata.uid: Invalid value: field is immutable");
+        answer["details"] = json!({"causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]});
+        return (code, answer);
+    }
+    if differs("resourceVersion") {
+        return conflict(&key, "resourceVersion differs");
     }
     let mut new = had.clone();
     if sub == "status" {
@@ -436,6 +445,12 @@ impl tower::Service<Request<Body>> for Service {
                 Some(Fault::Gone) => status(410, "Expired", "made up"),
                 Some(Fault::NotFound) => status(404, "NotFound", "made up"),
                 Some(Fault::TooMany) => status(429, "TooManyRequests", "made up"),
+                Some(Fault::Forbidden) => status(403, "Forbidden", "made up"),
+                Some(Fault::Ending) => {
+                    let (code, mut answer) = status(403, "Forbidden", "made up");
+                    answer["details"] = json!({"causes": [{"reason": "NamespaceTerminating"}]});
+                    (code, answer)
+                }
                 Some(Fault::LostReply) => {
                     let _done = api.serve(&head.method, &path, &query, &body);
                     status(504, "Timeout", "made up")

@@ -152,7 +152,14 @@ fn the_generated_file_is_up_to_date_and_small() {
 }
 
 #[test]
-fn every_field_of_the_spec_says_what_it_is_and_whether_it_restarts_pods() {
+fn every_field_of_the_spec_says_its_default_its_limits_and_whether_it_restarts_pods() {
+    /// Their values are named, which is the limit.
+    const NAMED: &[&str] = &["ipFamilyPolicy", "ipFamilies", "adoptClusterUid"];
+    fn limits(name: &str, field: &Value) -> Vec<String> {
+        let keys =
+            ["maxLength", "maxItems", "maxProperties", "maximum"].iter().filter(|_| !NAMED.contains(&name));
+        keys.filter_map(|k| field[*k].as_f64()).map(|n| format!("{n:.0}")).collect()
+    }
     fn walk(schema: &Value, path: &str, restarts_said: bool, bad: &mut Vec<String>) {
         for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
             let path = format!("{path}.{name}");
@@ -166,6 +173,13 @@ fn every_field_of_the_spec_says_what_it_is_and_whether_it_restarts_pods() {
             let leaf = inner["properties"].is_null() && inner["items"]["properties"].is_null();
             if leaf && !said {
                 bad.push(format!("{path}: does not say whether it restarts pods"));
+            }
+            let required = schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
+            if leaf && !required && !text.to_lowercase().contains("default") {
+                bad.push(format!("{path}: does not say its default"));
+            }
+            for limit in limits(name, inner).iter().filter(|limit| !text.contains(*limit)) {
+                bad.push(format!("{path}: does not say its limit of {limit}"));
             }
             walk(inner, &path, said, bad);
             walk(&inner["items"], &path, said, bad);

@@ -9,6 +9,7 @@
 )]
 
 mod api;
+mod attacked;
 mod chaos;
 mod control;
 mod crd_rules;

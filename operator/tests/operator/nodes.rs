@@ -96,6 +96,7 @@ pub(crate) struct Nodes {
     pub(crate) violations: Vec<String>,
     pub(crate) slot_changes: u64,
     pub(crate) commands: u64,
+    probes: u64,
 }
 
 impl Nodes {

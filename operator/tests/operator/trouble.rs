@@ -60,6 +60,19 @@ async fn an_api_server_that_takes_no_writes_is_asked_less_and_less() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_namespace_refuses_because_it_is_being_deleted_is_no_trouble_of_the_clusters() {
+    let mut world = up(3).await;
+    world.api.store.lock().fault =
+        Some(Box::new(|method: &Method, _| (*method == Method::POST).then_some(Fault::Ending)));
+    let before = world.pod_uids().len();
+    world.lose_pod(1);
+    world.steps(5).await;
+    assert_eq!(world.pod_uids().len(), before - 1);
+    let (degraded, reason, message) = world.condition("Degraded");
+    assert_eq!((degraded.as_str(), reason.as_str()), ("False", "AsExpected"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_lacks_an_endpoint_is_named_with_it() {
     let mut world = up(3).await;
     world.nodes.lock().unknown_paths = vec!["/admin/members"];
@@ -86,7 +99,8 @@ async fn a_wrong_endpoint_is_told_in_the_nodes_words_and_healed_by_the_spec() {
     world.steps(20).await;
     let (status, reason, message) = world.condition("StorageReady");
     assert_eq!((status.as_str(), reason.as_str()), ("False", "StoreTrouble"));
-    assert!(message.contains("demo-0: because"), "{message}");
+    assert!(message.contains("demo-0: because, for "), "{message}");
+    world.is_still("while the store is away").await;
     assert_eq!(world.condition("Ready").0, "False");
     let writes = world.api.store.lock().writes.len();
     world.steps(20).await;
@@ -180,6 +194,7 @@ async fn a_host_with_the_only_vote_is_waited_for() {
     assert!(message.contains("has not been ready"), "{message}");
     let step = world.value()["status"]["operation"]["step"].clone();
     assert!(step.as_str().unwrap_or_default().contains("has the only vote"), "{step}");
+    world.is_still("while a host is lost").await;
     world.host_returns(&host);
     world.at_rest().await;
 }

@@ -208,6 +208,11 @@ impl World {
     pub(crate) async fn at_rest(&mut self) {
         self.steps(2).await;
         self.until("ready", Self::is_ready).await;
+        self.is_still("at rest").await;
+    }
+
+    /// Whatever it waits for: nothing is written over many passes, and nothing commanded.
+    pub(crate) async fn is_still(&mut self, when: &str) {
         // Counts are still written about once a minute; the world's own streams are still.
         self.steps(3).await;
         let before = (self.api.store.lock().writes.len(), self.nodes.lock().commands);
@@ -219,7 +224,7 @@ impl World {
                 .iter()
                 .map(|w| format!("{} {}/{}", w.verb, w.resource, w.name))
                 .collect();
-            panic!("at rest {} commands and: {new:?}", after.1 - before.1);
+            panic!("{when} {} commands and: {new:?}\n{}", after.1 - before.1, self.value()["status"]);
         }
     }
 

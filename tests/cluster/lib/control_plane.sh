@@ -20,7 +20,7 @@ start_api() {
         --audit-log-maxsize 200 --audit-log-maxbackup 1 --profiling=false
 }
 
-api_ready() { inside control curl -fsS --max-time 2 --cacert "$PKI/ca.crt" "https://$CONTROL_IP:6443/readyz"; }
+api_ready() { inside control curl -fsS --max-time 2 --cacert "$PKI/ca.crt" "https://$(at "$CONTROL_IP" 6443)/readyz"; }
 
 # The controllers see a host as lost about 16 seconds after it fell silent; 40 is Kubernetes' own setting.
 start_controllers() {
@@ -51,7 +51,7 @@ END
 
 # For kubectl and tests outside of the bed, which see its network only through this port on loopback.
 start_door() {
-    start control door-inside socat "UNIX-LISTEN:$BED/api.sock,fork,mode=600,unlink-early" "TCP:$CONTROL_IP:6443"
+    start control door-inside socat "UNIX-LISTEN:$BED/api.sock,fork,mode=600,unlink-early" "TCP:$(at "$CONTROL_IP" 6443)"
     wait_for 5 "the door's socket" test -S "$BED/api.sock" || fail "see $LOGS/door-inside.log"
     start door door socat "TCP-LISTEN:$API_PORT,bind=127.0.0.1,fork,reuseaddr" "UNIX-CONNECT:$BED/api.sock"
     wait_for 5 "port $API_PORT" curl -ksS --max-time 2 "https://127.0.0.1:$API_PORT/readyz" ||
@@ -62,6 +62,6 @@ start_proxy() { # PLACE NODE ADDRESS
     inside "$1" sysctl -qw net.netfilter.nf_conntrack_tcp_be_liberal=1 2>/dev/null || true
     start "$1" "kube-proxy-$1" "$BIN/kube-proxy" --kubeconfig "$PKI/kube-proxy.kubeconfig" --hostname-override "$2" \
         --bind-address "$3" --proxy-mode iptables --cluster-cidr "$POD_CIDR" \
-        --healthz-bind-address "$3:10256" --metrics-bind-address 127.0.0.1:10249 \
+        --healthz-bind-address "$(at "$3" 10256)" --metrics-bind-address 127.0.0.1:10249 \
         --conntrack-max-per-core 0 --conntrack-tcp-timeout-established 0 --conntrack-tcp-timeout-close-wait 0
 }

@@ -16,7 +16,7 @@ fault_kubelet() {
 
 # At the host's only cable, in both directions, and for what is under way too. Pods of the host still reach each other.
 fault_cut() {
-    local host="$1" address protocol addresses
+    local host="$1" address protocol addresses kind
     shift
     is_host "$host"
     if (($# == 0)); then
@@ -33,6 +33,7 @@ fault_cut() {
             echo "-A WEIR-CUT -i eth0 -s $CONTROL_IP -p $protocol --sport 53 -j RETURN"
             echo "-A WEIR-CUT -o eth0 -d $CONTROL_IP -p $protocol --dport 53 -j RETURN"
         done
+        for kind in "${NEIGHBOURS[@]}"; do echo "-A WEIR-CUT -p ipv6-icmp --icmpv6-type $kind -j RETURN"; done
         for address in "$@"; do
             echo "-A WEIR-CUT -i eth0 -s $address -j RETURN"
             echo "-A WEIR-CUT -o eth0 -d $address -j RETURN"
@@ -43,16 +44,16 @@ fault_cut() {
         echo "-I OUTPUT -j WEIR-CUT"
         echo "-I FORWARD -j WEIR-CUT"
         echo "COMMIT"
-    } | inside "$host" iptables-restore --noflush --wait || fail "could not cut off $host"
+    } | inside "$host" "$IPTABLES-restore" --noflush --wait || fail "could not cut off $host"
 }
 
 fault_heal() {
     is_host "$1"
     # shellcheck disable=SC2016
     inside "$1" bash -c '
-        iptables -n -w -L WEIR-CUT >/dev/null 2>&1 || exit 0
-        for chain in INPUT OUTPUT FORWARD; do iptables -w -D $chain -j WEIR-CUT || true; done
-        iptables -w -F WEIR-CUT && iptables -w -X WEIR-CUT'
+        "$1" -n -w -L WEIR-CUT >/dev/null 2>&1 || exit 0
+        for chain in INPUT OUTPUT FORWARD; do "$1" -w -D $chain -j WEIR-CUT || true; done
+        "$1" -w -F WEIR-CUT && "$1" -w -X WEIR-CUT' heal "$IPTABLES"
 }
 
 fault_power() {

@@ -14,6 +14,8 @@ address = "/run/containerd/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "$PAUSE_IMAGE"
 restrict_oom_score_adj = $(may_lower_oom_score && echo false || echo true)
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = "$REGISTRIES"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "/usr/lib/cni"
 conf_dir = "$BED/$1/cni"
@@ -25,7 +27,7 @@ cni_config() {
     cat <<END
 {"cniVersion": "0.4.0", "name": "weir-bed", "plugins": [
   {"type": "ptp", "ipMasq": false, "ipam": {"type": "host-local", "dataDir": "/run/cni-addresses",
-    "ranges": [[{"subnet": "$(host_pod_cidr "$1")"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    "ranges": [[{"subnet": "$(host_pod_cidr "$1")"}]], "routes": [{"dst": "$EVERYWHERE"}]}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}
 END
 }

@@ -5,8 +5,8 @@
 # Kept by the content they are made from.
 IMAGES="$TOOLS/images"
 PAUSE_IMAGE=localhost/weir-bed/pause:1
-RUN_IMAGE=localhost/weir-bed/run:1
-SHELL_IMAGE=localhost/weir-bed/shell:1
+BASE_RUN=localhost/weir-bed/run:1
+BASE_SHELL=localhost/weir-bed/shell:1
 # Those that elsewhere are pulled: as the chart's test names it, which is the sandbox's image here, and the quickstart.
 TEST_IMAGE=docker.io/library/busybox:stable
 S3_IMAGE="docker.io/versity/versitygw:v$VERSITYGW_VERSION"
@@ -107,17 +107,17 @@ need_base_images() {
     S3_ARCHIVE="$file"
 }
 
-# What the Dockerfile builds on here: RUN_IMAGE has the libraries of the binaries, SHELL_IMAGE a shell that copies them.
+# What the Dockerfile builds on here: BASE_RUN has the libraries of the binaries, BASE_SHELL a shell that copies them.
 local_bases() {
     local folder
     folder="$(mktemp -d "$BED/image.XXXXXX")"
     base_folder "$folder"
     local binary
     for binary in "$@"; do copy_libraries "$folder" "$binary"; done
-    from_folder "$RUN_IMAGE" "$folder" --user 65532:65532
+    from_folder "$BASE_RUN" "$folder" --user 65532:65532
     rm -rf "$folder"
     busybox_folder "$folder"
-    from_folder "$SHELL_IMAGE" "$folder"
+    from_folder "$BASE_SHELL" "$folder"
     rm -rf "$folder"
 }
 
@@ -146,7 +146,7 @@ build_weir() {
         rm -f "$context"/prebuilt/*
         strip -o "$context/prebuilt/${binary##*/}" "$binary"
         BUILDAH_ISOLATION=chroot buildah_ build --quiet --pull-never --target "$target" --tag "$image:$key" \
-            --build-arg PREBUILT=prebuilt --build-arg "RUST_IMAGE=$SHELL_IMAGE" --build-arg "RUN_IMAGE=$RUN_IMAGE" \
+            --build-arg PREBUILT=prebuilt --build-arg "RUST_IMAGE=$BASE_SHELL" --build-arg "RUN_IMAGE=$BASE_RUN" \
             "$context" >>"$LOGS/images.log" 2>&1 || { tail -20 "$LOGS/images.log" >&2; fail "could not build the image of $target"; }
         save "$image:$key" "$file" "$image"
     done

@@ -24,8 +24,11 @@ bed_check() {
         lacks "the right to mount overlayfs" unshare --mount --propagation private bash -c '
             mount -t tmpfs check /mnt && cd /mnt && mkdir lower upper work all &&
             mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work check all'
-        ! command -v ip >/dev/null || lacks "veth links" unshare --net ip link add check-a type veth peer name check-b
-        ! command -v iptables >/dev/null || lacks "iptables with nat" unshare --net iptables -w -t nat -S
+        ! command -v ip >/dev/null || {
+            lacks "veth links" unshare --net ip link add check-a type veth peer name check-b
+            lacks "${IP_FAMILY/ip/IP} in its kernel" unshare --net ip address add "$CONTROL_IP/$UPLINK_BITS" dev lo
+        }
+        ! command -v "$IPTABLES" >/dev/null || lacks "$IPTABLES with nat" unshare --net "$IPTABLES" -w -t nat -S
         lacks "cgroups that may be written to" may_make_cgroups
         command -v apt-get >/dev/null || lacks_packages
     fi

@@ -21,6 +21,8 @@ run_at_control() {
     local init
     init="$(recorded control)" || fail "there is no bed: $BED_SOURCE/bed up"
     export KUBECONFIG="$PKI/admin.kubeconfig" WEIR_BED="$BED_SOURCE/bed"
+    # What tests must know of it.
+    export WEIR_BED_IP_FAMILY="$IP_FAMILY" WEIR_BED_CLUSTER_DOMAIN="$CLUSTER_DOMAIN"
     # shellcheck disable=SC2016
     exec nsenter --target "$init" --net -- unshare --mount --propagation private \
         bash -c 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"' run "$BED/resolv.conf" "$@"
@@ -72,11 +74,11 @@ start_control() {
         mount --bind '$BED/resolv.conf' /etc/resolv.conf
         ip link set lo up
         ip link add uplink type bridge
-        ip address add $CONTROL_IP/24 dev uplink
+        ip address add $CONTROL_IP/$UPLINK_BITS dev uplink ${ADDRESS_FLAGS[*]}
         ip link set uplink up
         ip route add $SERVICE_CIDR dev uplink
-        sysctl -qw net.ipv4.ip_forward=1
-        sysctl -qw net.bridge.bridge-nf-call-iptables=0 2>/dev/null || true
+        sysctl -qw $FORWARDING=1
+        sysctl -qw net.bridge.bridge-nf-call-$IPTABLES=0 2>/dev/null || true
     " >>"$LOGS/control.log" 2>&1 || fail "could not set up the network; see $LOGS/control.log"
 }
 
@@ -105,12 +107,12 @@ start_host_namespace() {
         # As on any host, for pods that share mounts with it; with nobody outside of it.
         echo "mount --make-rshared /"
         echo "ip link set lo up; ip link set eth0 up"
-        echo "ip address add $ip/24 dev eth0"
+        echo "ip address add $ip/$UPLINK_BITS dev eth0 ${ADDRESS_FLAGS[*]}"
         echo "ip route add default via $CONTROL_IP"
         for other in "${HOSTS[@]}"; do
             [[ $other == "$host" ]] || echo "ip route add $(host_pod_cidr "$other") via $(host_ip "$other")"
         done
-        echo "sysctl -qw net.ipv4.ip_forward=1"
+        echo "sysctl -qw $FORWARDING=1"
     } >"$BED/$host/network.sh"
     inside "$host" bash -eu "$BED/$host/network.sh" >>"$LOGS/$host.log" 2>&1 || fail "could not set up $host; see $LOGS/$host.log"
 }

@@ -42,9 +42,10 @@ END
 }
 
 make_pki() {
-    local host api="https://$CONTROL_IP:6443" domain="$CLUSTER_DOMAIN"
+    local host api domain="$CLUSTER_DOMAIN"
+    api="https://$(at "$CONTROL_IP" 6443)"
     make_ca
-    issue api /CN=kube-apiserver "IP:$CONTROL_IP,IP:127.0.0.1,IP:${SERVICE_CIDR%.0/*}.1,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.$domain"
+    issue api /CN=kube-apiserver "IP:$CONTROL_IP,IP:127.0.0.1,IP:$API_SERVICE_IP,DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.$domain"
     issue api-to-kubelet /CN=kube-apiserver-kubelet-client
     issue admin /O=system:masters/CN=admin
     kubeconfig admin "$api" "$PKI/admin.kubeconfig"

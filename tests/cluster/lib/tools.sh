@@ -9,6 +9,7 @@ tool_version() {
         etcd) echo "$ETCD_VERSION" ;;
         helm) echo "$HELM_VERSION" ;;
         coredns) echo "$COREDNS_VERSION" ;;
+        registry) echo "$REGISTRY_VERSION" ;;
     esac
 }
 tool_binaries() {
@@ -22,7 +23,7 @@ tool_package() {
         kubelet | kubectl | kube-*) echo "k8s.io/kubernetes/cmd/$1" ;;
         etcd) echo go.etcd.io/etcd/server/v3 ;;
         helm) echo helm.sh/helm/v3/cmd/helm ;;
-        coredns) echo . ;;
+        coredns | registry) echo . ;;
     esac
 }
 
@@ -60,7 +61,7 @@ build_tool() {
     mkdir -p "$TOOLS/go-build"
     new="$(mktemp -d "$TOOLS/new.XXXXXX")"
     for binary in $(tool_binaries "$tool"); do
-        say "building $binary $(tool_version "$tool") (once; all of them take about 10 minutes on two idle cores)"
+        say "building $binary $(tool_version "$tool") (once; all of the bed's take about 10 minutes on two idle cores)"
         (
             cd "$BED_SOURCE/tools/$tool"
             # Modules and objects are shared by the tools and are of no further use once all are built.

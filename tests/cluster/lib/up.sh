@@ -27,7 +27,7 @@ bed_tools() {
     alone
     mkdir -p "$LOGS"
     need_packages
-    need_tools kubernetes etcd helm coredns
+    need_tools kubernetes etcd helm coredns registry
     need_base_images
 }
 
@@ -41,7 +41,7 @@ bed_up() {
         bed_remove
     fi
     bed_tools
-    if [[ -f $RECORD ]]; then say "the bed is up already"; else bed_start; fi
+    if [[ -f $RECORD ]]; then say "the bed is up already: the hosts ${HOSTS[*]}, $IP_FAMILY, domain $CLUSTER_DOMAIN"; else bed_start; fi
 }
 
 bed_start() {
@@ -49,11 +49,11 @@ bed_start() {
     rm -rf "$LOGS" "$BED/etcd"
     mkdir -p "$LOGS"
     record_begin
-    echo "${HOSTS[*]}" >"$BED/hosts"
+    keep_settings
     make_cgroups
     start_control
     make_pki
-    say "starting Kubernetes $KUBERNETES_VERSION with the hosts ${HOSTS[*]}"
+    say "starting Kubernetes $KUBERNETES_VERSION with the hosts ${HOSTS[*]}, $IP_FAMILY, domain $CLUSTER_DOMAIN"
     start_api
     for host in "${HOSTS[@]}"; do
         start_host "$host"

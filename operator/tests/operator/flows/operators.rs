@@ -137,7 +137,7 @@ async fn a_stale_operator_does_not_undo_a_newer_status() {
         notes: vec![],
         again: std::time::Duration::ZERO,
     };
-    let applied = world.context.hands.apply(&old, &[], planned).await;
+    let applied = world.context.hands.apply(&old, &[], tokio::time::Instant::now(), planned).await;
     assert_eq!(applied.failures.len(), 1, "{:?}", applied.failures);
     assert!(!world.value()["status"]["clusterUid"].is_null());
 }

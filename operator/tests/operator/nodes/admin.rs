@@ -26,8 +26,11 @@ impl Nodes {
         if method == "GET" && parts == ["readyz"] {
             let ready = self.is_ready(&process.pod_uid);
             let code = if self.store_down { "store" } else { "joining" };
+            // As nodes do, it says how long it has been so.
+            self.probes += 1;
+            let detail = format!("because, for {} s", self.probes);
             let reasons =
-                if ready { json!([]) } else { json!([{"code": code, "detail": "because", "sinceMs": 1}]) };
+                if ready { json!([]) } else { json!([{"code": code, "detail": detail, "sinceMs": 1}]) };
             return Some((if ready { 200 } else { 503 }, json!({"ready": ready, "reasons": reasons})));
         }
         let knows = self.dirs.get(&process.dir).is_some_and(|d| d.raft_id.is_some());

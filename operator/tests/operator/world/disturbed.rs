@@ -28,7 +28,16 @@ pub(super) fn disturb(
     if slot.as_ref().is_some_and(|(other, _)| over(other)) {
         *slot = None;
     }
+    // The session of a lost host's node may be ended beside one that drains, for that still votes, and serves.
+    let drains = |other: &String| {
+        nodes.serves(other)
+            && nodes
+                .records
+                .get(other)
+                .is_some_and(|r| nodes.processes.get(&r.incarnation).is_some_and(|p| !p.stopping))
+    };
     match slot.as_ref() {
+        Some((other, _)) if how == "fenced" && drains(other) => {}
         Some((other, since)) if other != node => {
             violations
                 .lock()

@@ -48,6 +48,7 @@ impl World {
                 Some(host) => self.run(name, pod, &uid, host, now),
             }
         }
+        self.claims_tick();
         // A pod that is gone from the API is stopped by its kubelet, where there is one.
         let there: BTreeSet<String> = self.pod_uids().into_values().collect();
         let mut nodes = self.nodes.lock();
@@ -59,6 +60,17 @@ impl World {
             .collect();
         for uid in orphans {
             nodes.stop(&uid);
+        }
+    }
+
+    /// A claim that is deleted stays as long as a pod uses it.
+    fn claims_tick(&self) {
+        let mut store = self.api.store.lock();
+        let used: BTreeSet<String> = store.all("pods").iter().map(|(_, pod)| Self::claim_of(pod)).collect();
+        for ((_, _, name), claim) in store.all("persistentvolumeclaims") {
+            if !claim["metadata"]["deletionTimestamp"].is_null() && !used.contains(&name) {
+                store.remove("persistentvolumeclaims", &name);
+            }
         }
     }
 

@@ -43,6 +43,14 @@ pub(super) fn context(
                 }
                 let drained = path.strip_prefix("/admin/nodes/").and_then(|p| p.strip_suffix("/drain"));
                 let reached = nodes.processes.values().any(|p| p.ip == ip && !p.hangs);
+                // One that pins follows a pod that is gone; one that does not takes a node away.
+                let fenced = path.strip_prefix("/admin/nodes/").and_then(|p| p.strip_suffix("/fence"));
+                if let Some(node) =
+                    fenced.filter(|_| body["incarnation"].is_null() && reached && nodes.has_quorum())
+                    && nodes.serves(node)
+                {
+                    disturb(&disturbed, &violations, &nodes, node, "fenced");
+                }
                 if let Some(node) = drained.filter(|_| head.method == "POST" && reached && nodes.has_quorum())
                 {
                     let begun = nodes.records.get(node).is_some_and(|r| r.draining.is_some());

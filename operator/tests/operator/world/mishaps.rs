@@ -33,6 +33,14 @@ impl World {
         self.api.store.lock().remove("persistentvolumeclaims", &claim);
     }
 
+    /// Somebody deletes a claim whose pod goes on.
+    pub(crate) fn delete_volume(&self, ordinal: u32) {
+        let claim = Self::claim_of(&self.pod(ordinal).unwrap());
+        let mut store = self.api.store.lock();
+        let time = store.time();
+        store.edit("persistentvolumeclaims", &claim, |c| c["metadata"]["deletionTimestamp"] = json!(time));
+    }
+
     /// Its owner gives a volume up.
     pub(crate) fn abandon_volume(&self, ordinal: u32) {
         self.api.store.lock().edit("persistentvolumeclaims", &format!("data-demo-{ordinal}"), |c| {
