@@ -142,6 +142,9 @@ impl Hands {
         let serious: Vec<String> =
             applied.failures.iter().filter(|f| !f.passing).map(ToString::to_string).collect();
         let wanted = status.map(|s| status::with_failures(cluster, s, &serious));
+        if let Some(wanted) = &wanted {
+            self.show(cluster, wanted);
+        }
         if let Some(wanted) = wanted.filter(|s| cluster.status.as_ref() != Some(s)) {
             // First, for the next pass sees no difference any more; told twice is better than never.
             for note in &notes {
@@ -163,9 +166,16 @@ impl Hands {
         applied
     }
 
+    /// Its conditions as metrics, also while the API server takes no status.
+    fn show(&self, cluster: &StreamCluster, status: &StreamClusterStatus) {
+        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
+        self.metrics.conditions((&namespace, &name), &status.conditions);
+    }
+
     /// The status where nothing could be read: nothing that it said before is taken for true.
     pub async fn tell_unknown(&self, cluster: &StreamCluster, why: &str, now_ms: i64) {
         let wanted = status::unknown(cluster, why, now_ms);
+        self.show(cluster, &wanted);
         if cluster.status.as_ref() != Some(&wanted)
             && let Err(failure) = self.write_status(cluster, &wanted).await
         {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Api, PartialObjectMeta};
-use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::controller::{Action, Config, Controller, Error as Missed};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{Predicate as _, WatchStreamExt as _, predicates, reflector, watcher};
 use kube::{Client, ResourceExt};
@@ -92,6 +92,12 @@ impl Context {
         change(entry);
         entry.clone()
     }
+
+    /// A cluster is gone, and what was said of it.
+    fn forget(&self, namespace: &str, name: &str) {
+        self.memory.lock().remove(&ObjectRef::<StreamCluster>::new(name).within(namespace));
+        self.hands.metrics.forget((namespace, name));
+    }
 }
 
 /// One pass, at this time.
@@ -103,8 +109,7 @@ pub async fn pass(
     let hands = &context.hands;
     let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
     let Some(cluster) = observe::fresh(&hands.client, &namespace, &name).await? else {
-        context.memory.lock().remove(&ObjectRef::from_obj(cluster));
-        hands.metrics.forget((&namespace, &name));
+        context.forget(&namespace, &name);
         return Ok((PAUSE_MAX, Applied::default()));
     };
     let seen = match Box::pin(observe::observe(&hands.client, &hands.admin, &cluster, now_ms)).await {
@@ -212,6 +217,7 @@ pub async fn run(client: Client, context: Arc<Context>, namespace: Option<String
         .applied_objects()
         .predicate_filter(changed, predicates_config());
     let ours = watcher::Config::default().labels(names::CLUSTER);
+    let forgetting = context.clone();
     Controller::for_stream(trigger, reader)
         .with_config(Config::default().debounce(DEBOUNCE).concurrency(AT_ONCE))
         .owns(pods, ours.clone())
@@ -222,7 +228,13 @@ pub async fn run(client: Client, context: Arc<Context>, namespace: Option<String
         })
         .graceful_shutdown_on(stop.cancelled_owned())
         .run(reconcile, after_failure, context)
-        .for_each(|_done| std::future::ready(()))
+        .for_each(|done| {
+            // Of one that the watch has seen going there is no pass any more.
+            if let Err(Missed::ObjectNotFound(gone)) = done {
+                forgetting.forget(gone.namespace.as_deref().unwrap_or_default(), &gone.name);
+            }
+            std::future::ready(())
+        })
         .await;
 }
 

@@ -136,7 +136,7 @@ fn owned_by<K: ResourceExt>(object: &K, cluster: &StreamCluster) -> bool {
     object.owner_references().iter().any(by)
 }
 
-/// The hosts that pods are on. `None` if reading hosts is not allowed (an operator of one namespace).
+/// The hosts that pods are on. `None` if reading hosts is not allowed.
 async fn hosts(
     client: &Client,
     pods: &[PodView],

@@ -30,7 +30,8 @@ Examples:
   weir-operator --image registry.example/weir:0.1.0
       In a pod: StreamClusters of all namespaces
   weir-operator --image registry.example/weir:0.1.0 --namespace streams
-      Only those of one namespace; a Role does, but hosts cannot be seen: a pod on a lost host then waits for Kubernetes
+      Only those of one namespace: a Role is enough. Without the right to read hosts, which needs a ClusterRole, a pod on a
+      lost host waits for Kubernetes
   weir-operator --image weir:dev --kubeconfig --no-leader-election
       From a shell, with the current context of the kubeconfig; nodes must be reachable from here
 

@@ -157,7 +157,9 @@ pub struct StreamClusterSpec {
     #[serde(default)]
     pub service: ServiceSpec,
 
-    /// One Service per node, named like its pod, for clients outside the cluster. Default: none. Restarts nothing.
+    /// One Service per node, named like its pod, for clients outside the cluster. In the values of its annotations {node} is
+    /// the node's name and {ordinal} its number; {cluster}, {service} and {namespace} are as in `routing.advertisedUrl`;
+    /// other braces stay. So external-dns can give each node a name. Default: none. Restarts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_services: Option<ServiceSpec>,
 
@@ -461,7 +463,7 @@ pub struct Update {
     pub strategy: UpdateStrategy,
 
     /// How long a node may take to give its streams away before it is restarted all the same, in seconds, 1 to 86400.
-    /// Default 300. A node that is to be removed is waited for without end. Restarts nothing.
+    /// Default 300. The removal of a node has no such limit. Restarts nothing.
     #[serde(default = "drain_timeout")]
     #[schemars(range(min = 1, max = 86_400))]
     pub drain_timeout_seconds: u32,

@@ -108,6 +108,16 @@ pub fn config_map(cluster: &StreamCluster) -> Value {
     })
 }
 
+/// A text of the user's with what it says of this node put in; other braces stay as they are.
+pub(super) fn of_node(text: &str, cluster: &StreamCluster, ordinal: u32) -> String {
+    let name = cluster.name_any();
+    text.replace("{node}", &names::pod(&name, ordinal))
+        .replace("{ordinal}", &ordinal.to_string())
+        .replace("{cluster}", &name)
+        .replace("{service}", &names::headless(&name))
+        .replace("{namespace}", &cluster.namespace().unwrap_or_default())
+}
+
 /// Where clients reach a node.
 pub fn advertised_url(cluster: &StreamCluster, ordinal: u32) -> String {
     let own =
@@ -115,15 +125,8 @@ pub fn advertised_url(cluster: &StreamCluster, ordinal: u32) -> String {
     if let Some(url) = own {
         return url.clone();
     }
-    let name = cluster.name_any();
     let routing = &cluster.spec.routing;
-    let url = routing
-        .advertised_url
-        .replace("{node}", &names::pod(&name, ordinal))
-        .replace("{ordinal}", &ordinal.to_string())
-        .replace("{cluster}", &name)
-        .replace("{service}", &names::headless(&name))
-        .replace("{namespace}", &cluster.namespace().unwrap_or_default());
+    let url = of_node(&routing.advertised_url, cluster, ordinal);
     // The default template ends in .svc; where names must be complete, so must this one be.
     match (&routing.cluster_domain, url.strip_suffix(&format!(".svc:{}", names::HTTP_PORT))) {
         (Some(domain), Some(host)) => format!("{host}.svc.{domain}:{}", names::HTTP_PORT),

@@ -70,6 +70,36 @@ async fn a_cluster_that_is_as_wanted_is_read_and_not_written() {
     assert!(running.join_next().await.unwrap().is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_is_said_of_a_cluster_that_is_gone() {
+    let mut world = World::new(&minimal(), 3);
+    let stop = CancellationToken::new();
+    let (client, context) = (world.api.client(), world.context.clone());
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(controller::run(client, context, None, stop.clone()));
+    pass_time(&mut world, "ready", World::is_ready).await;
+    let said = |w: &World| w.context.hands.metrics.text().matches("weir_cluster=\"demo\"").count();
+    // Three states of its nodes, and each condition with each status.
+    let conditions = world.cluster().status.unwrap().conditions;
+    assert_eq!(said(&world), 3 + 3 * conditions.len());
+    for condition in conditions {
+        let (kind, status) = (condition.type_, condition.status.to_lowercase());
+        let line = format!(
+            "weir_operator_cluster_condition{{namespace=\"streams\",weir_cluster=\"demo\",condition=\"{kind}\",status=\"{status}\"}} 1"
+        );
+        assert!(world.context.hands.metrics.text().contains(&line), "{line}");
+    }
+    world.api.store.lock().remove("streamclusters", "demo");
+    let mut left = 6_000;
+    while said(&world) > 0 {
+        left -= 1;
+        assert!(left > 0, "{}", world.context.hands.metrics.text());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.cancel();
+    assert!(running.join_next().await.unwrap().is_ok());
+}
+
 fn election(api: &Api, who: &str) -> Election {
     let terms = Terms {
         namespace: "streams".to_owned(),

@@ -17,6 +17,7 @@ mod fixtures;
 mod flows;
 mod found;
 mod golden;
+mod monitoring;
 mod nodes;
 mod points;
 mod process;
