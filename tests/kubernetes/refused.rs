@@ -96,7 +96,9 @@ async fn what_is_shown_is_taken(cluster: &Cluster) -> Result<()> {
     for folder in ["crds", "deploy", "deploy/samples"] {
         for entry in std::fs::read_dir(top.join(folder))? {
             let path = entry?.path();
-            if path.extension().is_none_or(|e| e != "yaml") {
+            // What is for the Prometheus operator needs its definitions.
+            let foreign = || std::fs::read_to_string(&path).is_ok_and(|t| t.contains("monitoring.coreos.com"));
+            if path.extension().is_none_or(|e| e != "yaml") || foreign() {
                 continue;
             }
             let users = path.file_name().is_none_or(|n| n != "operator.yaml");
