@@ -60,10 +60,12 @@ impl Somebody {
         command.envs(self.settings.iter().map(|(name, value)| (name, value)));
         command.env("CONTAINERS_STORAGE_CONF", self.folder.path().join("storage.conf"));
         command.env("BUILDAH_ISOLATION", "chroot").env("IMAGE_TOOL", "buildah");
+        command.env("BUILD_ARGS", "--tls-verify=false");
         // Of the make that runs these tests.
         command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
         command.stdin(Stdio::null()).kill_on_drop(true);
-        let done = tokio::time::timeout(2 * LIMIT, command.output()).await.context("make takes too long")??;
+        let done =
+            tokio::time::timeout(2 * LIMIT, command.output()).await.context("make takes too long")??;
         let said = String::from_utf8_lossy(&done.stdout) + String::from_utf8_lossy(&done.stderr);
         println!("make {}\n{said}", args.join(" "));
         Ok((done.status.success(), said.into_owned()))
@@ -127,8 +129,7 @@ async fn weir_comes_up(somebody: &Somebody) -> Result<()> {
 
 fn other() -> [Value; 2] {
     let spec = json!({"objectStore": {"bucket": "none"}});
-    let metadata =
-        json!({"name": "other", "namespace": OTHER, "annotations": {"weir.dev/paused": "true"}});
+    let metadata = json!({"name": "other", "namespace": OTHER, "annotations": {"weir.dev/paused": "true"}});
     [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OTHER}}),
         json!({"apiVersion": "weir.dev/v1alpha1", "kind": "StreamCluster", "metadata": metadata, "spec": spec}),

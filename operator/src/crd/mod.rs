@@ -126,8 +126,8 @@ pub struct StreamClusterSpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["ordinal".into()]))]
     pub nodes: Vec<NodeSpec>,
 
-    /// The nodes' container image, up to 500 characters. Default: the one that the operator had when the cluster was made;
-    /// it stays (`status.image`), also under a newer operator. Restarts pods.
+    /// The nodes' container image, up to 500 characters. Default: the one that the operator had when the cluster was
+    /// made. The cluster keeps it (`status.image`), also under a newer operator. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 500))]
     #[x_kube(validation = Rule::new("self.matches('^[^ \\t\\n]+$')").message("image must be an image reference such as registry.example/weir:1.2.3, without spaces"))]
@@ -178,7 +178,7 @@ pub struct StreamClusterSpec {
     #[serde(default)]
     pub update: Update,
 
-    /// What becomes of the nodes' volumes. Records are in the bucket and not concerned.
+    /// What becomes of the nodes' volumes. Records are in the bucket and are not concerned.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -275,7 +275,8 @@ impl PullPolicy {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataLog {
-    /// Nodes that vote, at most: 1, 3 or 5; the largest odd number not above the nodes does. Default 3. Restarts pods.
+    /// How many nodes vote at most: 1, 3 or 5. With fewer nodes the largest odd number of them votes. Default 3.
+    /// Restarts pods.
     #[serde(default = "three")]
     #[x_kube(validation = Rule::new("self in [1, 3, 5]").message("metadata.voters must be 1, 3 or 5"))]
     pub voters: u32,
@@ -295,8 +296,9 @@ impl Default for MetadataLog {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
-    /// Size, a Kubernetes quantity of up to 32 characters. Default 2Gi, which holds the log of some million streams. Growing resizes volumes in
-    /// place, if their class allows it; smaller than a volume is has no effect on it. Restarts nothing.
+    /// Size, a Kubernetes quantity of up to 32 characters. Default 2Gi, which holds the log of some million streams.
+    /// Growing resizes volumes in place, if their class allows it. A size below that of a volume has no effect on it.
+    /// Restarts nothing.
     #[serde(default = "two_gi")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("metadata.volume.size must be a quantity above 0 such as 2Gi"))]
@@ -447,7 +449,8 @@ fn families_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 /// Who restarts pods whose template has changed.
 #[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UpdateStrategy {
-    /// The operator: drained, one at a time, the metadata log's leader last; the first that does not become ready stops it.
+    /// The operator. It drains and restarts one at a time, the metadata log's leader last. The first pod that does not
+    /// become ready stops it.
     #[default]
     Rolling,
     /// Nobody: a pod that runs takes the new template when somebody deletes it. One that cannot start is made anew.

@@ -5,18 +5,19 @@
 # server has one, and the hosts are told where that is for them. It forgets all with the bed.
 
 registry_up() {
-    local image name
+    local image name server
     bed_is_up || fail "there is no bed: $BED_SOURCE/bed up"
     REGISTRY="localhost:$REGISTRY_PORT"
     if ! recorded registry >/dev/null; then
         say "starting a registry, $REGISTRY"
-        start control registry "$BIN/registry" "0.0.0.0:$REGISTRY_PORT"
+        start control registry "$BIN/registry" ":$REGISTRY_PORT"
         start_registry_door
     fi
+    server="http://$(at "$CONTROL_IP" "$REGISTRY_PORT")"
     mkdir -p "$REGISTRIES/$REGISTRY"
     cat >"$REGISTRIES/$REGISTRY/hosts.toml" <<END
-server = "http://$CONTROL_IP:$REGISTRY_PORT"
-[host."http://$CONTROL_IP:$REGISTRY_PORT"]
+server = "$server"
+[host."$server"]
 capabilities = ["pull", "resolve"]
 END
     # In place of the Dockerfile's bases, which are in registries that may be out of reach.

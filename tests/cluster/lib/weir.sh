@@ -5,12 +5,15 @@
 OPERATOR_NAMESPACE=weir-system
 QUICKSTART_NAMESPACE=weir-quickstart
 
+# Within the bed's network, as in `bed run`, its API server is not behind the door.
+if [[ -n ${WEIR_BED:-} ]]; then BED_KUBECONFIG="$PKI/admin.kubeconfig"; else BED_KUBECONFIG="$USER_KUBECONFIG"; fi
+
 # kubectl and helm as the user would call them: at the bed, or at the context that was asked for.
 ctl() {
-    if [[ -n ${CONTEXT:-} ]]; then kubectl --context "$CONTEXT" "$@"; else kubectl --kubeconfig "$USER_KUBECONFIG" "$@"; fi
+    if [[ -n ${CONTEXT:-} ]]; then kubectl --context "$CONTEXT" "$@"; else kubectl --kubeconfig "$BED_KUBECONFIG" "$@"; fi
 }
 helm_() {
-    if [[ -n ${CONTEXT:-} ]]; then helm --kube-context "$CONTEXT" "$@"; else helm --kubeconfig "$USER_KUBECONFIG" "$@"; fi
+    if [[ -n ${CONTEXT:-} ]]; then helm --kube-context "$CONTEXT" "$@"; else helm --kubeconfig "$BED_KUBECONFIG" "$@"; fi
 }
 
 # Sets BINARIES; WEIR_BINARIES names a folder with binaries built before.
@@ -52,8 +55,9 @@ load_missing() {
 # What `made_here` finds: whether the namespace, too, is of ours.
 MADE_LABEL=weir.dev/make-up
 operator_namespace() {
-    local made=operator
-    if ! ctl get namespace "$OPERATOR_NAMESPACE" >/dev/null 2>&1; then
+    local made=operator there
+    there="$(ctl get namespace "$OPERATOR_NAMESPACE" --ignore-not-found -o name)" || fail "the cluster does not answer"
+    if [[ -z $there ]]; then
         made=namespace
         ctl create namespace "$OPERATOR_NAMESPACE" >/dev/null || fail "could not make the namespace $OPERATOR_NAMESPACE"
         ctl label namespace "$OPERATOR_NAMESPACE" pod-security.kubernetes.io/enforce=restricted >/dev/null

@@ -129,19 +129,19 @@ push_weir() {
         [[ $target == node ]] || image="$REGISTRY/weir-operator"
         say "building the image $image with $IMAGE_TOOL"
         "$IMAGE_TOOL" build --target "$target" --iidfile "$LOGS/id" "${args[@]}" "$CONTEXT_FOLDER" >&2 ||
-            fail "$IMAGE_TOOL could not build it. Bases other than the Dockerfile's: RUST_IMAGE=… RUN_IMAGE=…; more arguments: BUILD_ARGS=…"
+            fail "$IMAGE_TOOL could not build it. Bases other than the Dockerfile's: RUST_IMAGE=… RUN_IMAGE=…; more arguments: BUILD_ARGS=…. $(without_tls BUILD_ARGS)"
         id="$(cat "$LOGS/id")"
         id="${id#sha256:}"
         tag="${id:0:16}"
         say "pushing $image:$tag"
         { "$IMAGE_TOOL" tag "$id" "$image:$tag" && "$IMAGE_TOOL" push "${push[@]}" "$image:$tag" >&2; } ||
-            fail "$IMAGE_TOOL could not push $image:$tag. Credentials: $IMAGE_TOOL login ${REGISTRY%%/*}. $(without_tls)"
+            fail "$IMAGE_TOOL could not push $image:$tag. Credentials: $IMAGE_TOOL login ${REGISTRY%%/*}. $(without_tls PUSH_ARGS)"
         if [[ $target == node ]]; then NODE_TAG="$tag"; else OPERATOR_TAG="$tag"; fi
     done
 }
 without_tls() {
     if [[ $IMAGE_TOOL == buildah ]]; then
-        echo "A registry without TLS: PUSH_ARGS=--tls-verify=false"
+        echo "A registry without TLS: $1=--tls-verify=false"
     else
         echo "A registry without TLS: list it under insecure-registries in the daemon's /etc/docker/daemon.json"
     fi
