@@ -4,7 +4,9 @@
 //! facts give the same bytes and nothing is written at rest. Counts that change all the time, and numbers in texts, are taken
 //! over from the status before, but about once a minute. Called by `plan`.
 
+mod reasons;
 mod steady;
+mod unreadable;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
@@ -13,8 +15,11 @@ use crate::action::Note;
 use crate::crd::{ClusterState, NodeState, OperationState, SlotsState, StreamCluster, StreamClusterStatus};
 use crate::facts::{Facts, Health, Node};
 use crate::names;
-use crate::observed::{CredentialsView, Tokens, VolumeView};
+use crate::observed::{CredentialsView, Stranger, Tokens, VolumeView};
 use crate::plan::{Operation, OperationKind};
+use reasons::Reason;
+
+pub(crate) use unreadable::unreadable;
 
 /// Exit codes of `weir serve` that say something of the store.
 const EXIT_OTHER_CLUSTER: i32 = 3;
@@ -22,14 +27,18 @@ const EXIT_BAD_STORE: i32 = 5;
 
 /// One condition, before it has a time.
 struct Said {
-    kind: &'static str,
-    status: &'static str,
-    reason: &'static str,
+    what: Reason,
     message: String,
 }
 
-fn said(kind: &'static str, status: &'static str, reason: &'static str, message: impl Into<String>) -> Said {
-    Said { kind, status, reason, message: message.into() }
+impl Said {
+    fn is(&self, status: &str) -> bool {
+        self.what.status == status
+    }
+}
+
+fn said(what: Reason, message: impl Into<String>) -> Said {
+    Said { what, message: message.into() }
 }
 
 /// The status of this pass.
@@ -121,6 +130,7 @@ fn node_state(facts: &Facts<'_>, node: &Node<'_>, refresh_counts: bool) -> NodeS
         slots: Some(SlotsState { desired: node.slots, applied: log.map(|l| l.slots.get()) }),
         streams: if refresh_counts || had_streams.is_none() { streams } else { had_streams },
         draining: log.is_some_and(|l| l.draining),
+        draining_since: node.draining_since_ms.map(seconds),
         updated: node.pod.is_some() && !node.outdated,
         host: node.pod.and_then(|p| p.host.clone()),
         volume: node.pod.map(|p| p.claim.clone()),
@@ -129,6 +139,12 @@ fn node_state(facts: &Facts<'_>, node: &Node<'_>, refresh_counts: bool) -> NodeS
 }
 
 fn node_message(facts: &Facts<'_>, node: &Node<'_>) -> String {
+    match facts.observed.foreign_pods.get(node.id.as_str()) {
+        Some(Stranger::Foreign) => return format!("Pod {} is there and belongs to somebody else", node.id),
+        Some(Stranger::Unlabelled) => return "its pod is without its label".to_owned(),
+        Some(Stranger::Leaving) => return "a pod of its name is still stopping".to_owned(),
+        None => {}
+    }
     let waits = node.volume.is_none() && node.wanted;
     match crate::plan::may_replace_data(facts, node) {
         Err(why) if waits => why,
@@ -151,6 +167,11 @@ fn blocked(facts: &Facts<'_>) -> Option<String> {
     if !taken.is_empty() {
         return Some(format!("{} belongs to somebody else; the cluster needs that name", taken.join(", ")));
     }
+    let mut pods = facts.observed.foreign_pods.iter();
+    if let Some((name, _)) = pods.find(|(_, s)| **s == Stranger::Unlabelled) {
+        let label = names::selector(&facts.cluster.name_any());
+        return Some(format!("Pod {name} is without its label {label}: put it back, or delete the pod"));
+    }
     None
 }
 
@@ -165,36 +186,32 @@ fn conditions(
     let ready = ready(facts, &quorum, &storage, blocked);
     let progressing = progressing(facts, operation, paused);
     let degraded = degraded(facts, operation, blocked);
-    let busy = progressing.status == "True";
-    let reconciling = said(
-        "Reconciling",
-        progressing.status,
-        if busy { "Progressing" } else { "Settled" },
-        if busy { progressing.message.clone() } else { String::new() },
-    );
+    let reconciling = match progressing.is("True") {
+        true => said(reasons::RECONCILING, progressing.message.clone()),
+        false => said(reasons::RECONCILED, ""),
+    };
     let stalled = match blocked {
-        Some(why) => said("Stalled", "True", "Blocked", why),
-        None => said("Stalled", "False", "NotBlocked", ""),
+        Some(why) => said(reasons::STALLED, why),
+        None => said(reasons::NOT_STALLED, ""),
     };
     vec![ready, progressing, degraded, quorum, slots(facts), storage, reconciling, stalled]
 }
 
 fn quorum(facts: &Facts<'_>) -> Said {
-    const KIND: &str = "QuorumHealthy";
     let Some(log) = facts.log else {
         return match (facts.cluster_uid(), facts.observed.pods.is_empty()) {
-            (None, _) => said(KIND, "Unknown", "NotFounded", "the metadata log is not founded yet"),
-            (Some(_), true) => said(KIND, "False", "NoNodes", "no node is there"),
-            (Some(_), false) => said(KIND, "Unknown", "NoAnswer", no_record(facts)),
+            (None, _) => said(reasons::NOT_FOUNDED, "the metadata log is not founded yet"),
+            (Some(_), true) => said(reasons::NO_NODES, "no node is there"),
+            (Some(_), false) => said(reasons::QUORUM_NO_ANSWER, no_record(facts)),
         };
     };
     let Some(members) = &log.members else {
         return match (&log.leader, &log.members_error) {
             (Some(leader), Some(why)) => {
                 let text = format!("{leader} leads and does not say who votes: {}", crate::facts::cut(why));
-                said(KIND, "Unknown", "NoAnswer", text)
+                said(reasons::QUORUM_NO_ANSWER, text)
             }
-            _ => said(KIND, "Unknown", "NoLeader", no_leader(facts)),
+            _ => said(reasons::NO_LEADER, no_leader(facts)),
         };
     };
     let voters = members.members.iter().filter(|m| m.voter);
@@ -205,11 +222,11 @@ fn quorum(facts: &Facts<'_>) -> Said {
         .collect();
     match members.quorum_healthy {
         Some(true) if silent.is_empty() => {
-            said(KIND, "True", "AllVotersHeard", format!("{} voters", voters.count()))
+            said(reasons::ALL_VOTERS_HEARD, format!("{} voters", voters.count()))
         }
-        Some(true) => said(KIND, "True", "MajorityHeard", format!("silent: {}", silent.join(", "))),
-        Some(false) => said(KIND, "False", "NoMajority", format!("silent voters: {}", silent.join(", "))),
-        None => said(KIND, "Unknown", "NoLeader", no_leader(facts)),
+        Some(true) => said(reasons::MAJORITY_HEARD, format!("silent: {}", silent.join(", "))),
+        Some(false) => said(reasons::NO_MAJORITY, format!("silent voters: {}", silent.join(", "))),
+        None => said(reasons::NO_LEADER, no_leader(facts)),
     }
 }
 
@@ -243,22 +260,20 @@ fn no_record(facts: &Facts<'_>) -> String {
 }
 
 fn slots(facts: &Facts<'_>) -> Said {
-    const KIND: &str = "SlotsSynced";
     if facts.log.is_none() {
-        return said(KIND, "Unknown", "NoAnswer", no_record(facts));
+        return said(reasons::SLOTS_NO_ANSWER, no_record(facts));
     }
     let differs = |n: &&Node<'_>| n.log.is_some_and(|l| l.slots.get() != n.slots);
     let behind: Vec<String> = facts.wanted().filter(differs).map(|n| n.id.to_string()).collect();
     match behind.is_empty() {
-        true => said(KIND, "True", "Applied", ""),
-        false => said(KIND, "False", "Applying", format!("not applied yet: {}", behind.join(", "))),
+        true => said(reasons::APPLIED, ""),
+        false => said(reasons::APPLYING, format!("not applied yet: {}", behind.join(", "))),
     }
 }
 
 fn storage(facts: &Facts<'_>) -> Said {
-    const KIND: &str = "StorageReady";
     if let CredentialsView::Missing(why) = &facts.observed.credentials {
-        return said(KIND, "False", "CredentialsMissing", why.clone());
+        return said(reasons::CREDENTIALS_MISSING, why.clone());
     }
     let ended = |code: i32| {
         facts.wanted().find_map(|n| {
@@ -268,10 +283,10 @@ fn storage(facts: &Facts<'_>) -> Said {
         })
     };
     if let Some(why) = ended(EXIT_BAD_STORE) {
-        return said(KIND, "False", "PropertyMissing", why);
+        return said(reasons::PROPERTY_MISSING, why);
     }
     if let Some(why) = ended(EXIT_OTHER_CLUSTER) {
-        return said(KIND, "False", "OtherCluster", why);
+        return said(reasons::OTHER_CLUSTER, why);
     }
     let about_store = |code: &str| matches!(code, "store" | "wal" | "segments");
     let told = facts.wanted().find_map(|n| {
@@ -280,16 +295,15 @@ fn storage(facts: &Facts<'_>) -> Said {
         Some(format!("{}: {}", n.id, crate::facts::cut(&reason.detail)))
     });
     if let Some(why) = told {
-        return said(KIND, "False", "StoreTrouble", why);
+        return said(reasons::STORE_TROUBLE, why);
     }
     match facts.wanted().any(|n| n.health == Health::Ready) {
-        true => said(KIND, "True", "Probed", ""),
-        false => said(KIND, "Unknown", "NotProbed", "no node has come far enough to tell"),
+        true => said(reasons::PROBED, ""),
+        false => said(reasons::NOT_PROBED, "no node has come far enough to tell"),
     }
 }
 
 fn ready(facts: &Facts<'_>, quorum: &Said, storage: &Said, blocked: Option<&str>) -> Said {
-    const KIND: &str = "Ready";
     let missing: Vec<String> = facts
         .wanted()
         .filter(|n| n.health != Health::Ready)
@@ -297,36 +311,33 @@ fn ready(facts: &Facts<'_>, quorum: &Said, storage: &Said, blocked: Option<&str>
         .collect();
     if !missing.is_empty() {
         let why = blocked.map_or_else(|| missing.join("; "), str::to_owned);
-        return said(KIND, "False", "NodesNotReady", crate::facts::cut(&why));
+        return said(reasons::NODES_NOT_READY, crate::facts::cut(&why));
     }
-    if storage.status == "False" {
-        return said(KIND, "False", "StorageNotReady", storage.message.clone());
+    if storage.is("False") {
+        return said(reasons::STORAGE_NOT_READY, storage.message.clone());
     }
-    match quorum.status {
-        "True" if facts.voters_missing().is_some() => {
-            said(KIND, "False", "VotersMissing", voters_missing(facts))
-        }
-        "True" => said(KIND, "True", "AllNodesReady", ""),
-        "False" => said(KIND, "False", "NoQuorum", quorum.message.clone()),
-        _ => said(KIND, "Unknown", "NoAnswer", quorum.message.clone()),
+    match quorum.what.status {
+        "True" if facts.voters_missing().is_some() => said(reasons::VOTERS_MISSING, voters_missing(facts)),
+        "True" => said(reasons::ALL_NODES_READY, ""),
+        "False" => said(reasons::NO_QUORUM, quorum.message.clone()),
+        _ => said(reasons::READY_NO_ANSWER, quorum.message.clone()),
     }
 }
 
 fn progressing(facts: &Facts<'_>, operation: Option<&Operation>, paused: bool) -> Said {
-    const KIND: &str = "Progressing";
     if paused {
         let text = format!("annotation {} is true: nothing is changed", names::PAUSED);
-        return said(KIND, "False", "Paused", text);
+        return said(reasons::PAUSED, text);
     }
     if let Some(o) = operation {
         let reason = match o.kind {
-            OperationKind::Remove => "ScalingDown",
-            OperationKind::Restart => "Rolling",
-            OperationKind::Replace => "Replacing",
-            OperationKind::Drain => "Draining",
+            OperationKind::Remove => reasons::SCALING_DOWN,
+            OperationKind::Restart => reasons::ROLLING,
+            OperationKind::Replace => reasons::REPLACING,
+            OperationKind::Drain => reasons::DRAINING,
         };
         let node = names::pod(&facts.cluster.name_any(), o.ordinal);
-        return said(KIND, "True", reason, format!("{node}: {}", o.step));
+        return said(reason, format!("{node}: {}", o.step));
     }
     let coming: Vec<String> = facts
         .wanted()
@@ -334,11 +345,9 @@ fn progressing(facts: &Facts<'_>, operation: Option<&Operation>, paused: bool) -
         .map(|n| n.id.to_string())
         .collect();
     match coming.is_empty() {
-        true if facts.voters_missing().is_some() => {
-            said(KIND, "True", "GatheringVoters", voters_missing(facts))
-        }
-        true => said(KIND, "False", "Settled", ""),
-        false => said(KIND, "True", "StartingNodes", format!("waiting for {}", coming.join(", "))),
+        true if facts.voters_missing().is_some() => said(reasons::GATHERING_VOTERS, voters_missing(facts)),
+        true => said(reasons::SETTLED, ""),
+        false => said(reasons::STARTING_NODES, format!("waiting for {}", coming.join(", "))),
     }
 }
 
@@ -348,30 +357,29 @@ fn voters_missing(facts: &Facts<'_>) -> String {
 }
 
 fn degraded(facts: &Facts<'_>, operation: Option<&Operation>, blocked: Option<&str>) -> Said {
-    const KIND: &str = "Degraded";
     if let Some(why) = blocked {
-        return said(KIND, "True", "Blocked", why);
+        return said(reasons::BLOCKED, why);
     }
     let bad: Vec<&Node<'_>> =
         facts.wanted().filter(|n| matches!(n.health, Health::Broken(_) | Health::Stranded(_))).collect();
     if let Some(node) = bad.first() {
         let rolling = facts.nodes.values().any(|n| n.outdated);
         let reason = match (&node.health, rolling, node.outdated) {
-            (Health::Stranded(_), _, _) => "HostLost",
+            (Health::Stranded(_), _, _) => reasons::HOST_LOST,
             // The newest template does not come up: the roll stops here.
-            (_, true, false) => "RolloutFailed",
-            _ => "NodeBroken",
+            (_, true, false) => reasons::ROLLOUT_FAILED,
+            _ => reasons::NODE_BROKEN,
         };
         let all: Vec<String> = bad.iter().map(|n| format!("{}: {}", n.id, n.trouble())).collect();
-        return said(KIND, "True", reason, all.join("; "));
+        return said(reason, all.join("; "));
     }
     if let Some(o) = operation.filter(|o| o.actions.is_empty() && o.kind == OperationKind::Replace) {
-        return said(KIND, "True", "ReplacementWaits", o.step.clone());
+        return said(reasons::REPLACEMENT_WAITS, o.step.clone());
     }
     let waits =
         facts.wanted().find(|n| n.volume.is_none() && crate::plan::may_replace_data(facts, n).is_err());
     if let Some(node) = waits {
-        return said(KIND, "True", "VolumeLost", format!("{}: {}", node.id, node_message(facts, node)));
+        return said(reasons::VOLUME_LOST, format!("{}: {}", node.id, node_message(facts, node)));
     }
     let wanted = crate::resources::volume::quantity(&facts.cluster.spec.metadata.volume.size);
     // Where the spec asks for no more than there is, nobody waits for the rest.
@@ -379,9 +387,9 @@ fn degraded(facts: &Facts<'_>, operation: Option<&Operation>, blocked: Option<&s
     let mut volumes = facts.observed.volumes.iter().filter(missed);
     let resize = volumes.find_map(|v| Some((v, v.resize_error.as_ref()?)));
     if let Some((v, why)) = resize {
-        return said(KIND, "True", "ResizeFailed", format!("{}: {}", v.name, crate::facts::cut(why)));
+        return said(reasons::RESIZE_FAILED, format!("{}: {}", v.name, crate::facts::cut(why)));
     }
-    said(KIND, "False", "AsExpected", "")
+    said(reasons::AS_EXPECTED, "")
 }
 
 fn state(
@@ -391,7 +399,7 @@ fn state(
     blocked: Option<String>,
     conditions: &[Said],
 ) -> (ClusterState, String) {
-    let find = |kind| conditions.iter().find(|c| c.kind == kind);
+    let find = |kind| conditions.iter().find(|c| c.what.kind == kind);
     let message = |kind| find(kind).map(|c| c.message.clone()).unwrap_or_default();
     if paused {
         return (ClusterState::Paused, message("Progressing"));
@@ -408,7 +416,7 @@ fn state(
         };
         return (state, message("Progressing"));
     }
-    if find("Ready").is_some_and(|c| c.status == "True") {
+    if find("Ready").is_some_and(|c| c.is("True")) {
         return (ClusterState::Ready, String::new());
     }
     if facts.cluster_uid().is_none() {
@@ -426,11 +434,18 @@ fn state(
 pub(crate) fn unknown(cluster: &StreamCluster, why: &str, now_ms: i64) -> StreamClusterStatus {
     let before = cluster.status.clone().unwrap_or_default();
     let why = crate::facts::cut(why);
-    let kinds = ["Ready", "Progressing", "Degraded", "QuorumHealthy", "SlotsSynced", "StorageReady"];
-    let mut all: Vec<Said> = kinds.map(|kind| said(kind, "Unknown", "NotObserved", why.clone())).into();
-    // For tools, it is still at it.
-    all.push(said("Reconciling", "True", "NotObserved", why.clone()));
-    all.push(said("Stalled", "False", "NotBlocked", ""));
+    let unknown = [
+        reasons::READY_NOT_OBSERVED,
+        reasons::PROGRESSING_NOT_OBSERVED,
+        reasons::DEGRADED_NOT_OBSERVED,
+        reasons::QUORUM_NOT_OBSERVED,
+        reasons::SLOTS_NOT_OBSERVED,
+        reasons::STORAGE_NOT_OBSERVED,
+        // For tools, it is still at it.
+        reasons::RECONCILING_NOT_OBSERVED,
+    ];
+    let mut all: Vec<Said> = unknown.map(|what| said(what, why.clone())).into();
+    all.push(said(reasons::NOT_STALLED, ""));
     let mut now = StreamClusterStatus {
         state: Some(ClusterState::Waiting),
         message: why,
@@ -441,11 +456,16 @@ pub(crate) fn unknown(cluster: &StreamCluster, why: &str, now_ms: i64) -> Stream
     now
 }
 
+/// As the status holds times.
+fn seconds(ms: i64) -> Time {
+    Time(jiff::Timestamp::from_millisecond(ms / 1000 * 1000).unwrap_or_default())
+}
+
 /// A condition keeps the time at which its status became what it is.
 fn with_times(cluster: &StreamCluster, now_ms: i64, all: Vec<Said>) -> Vec<Condition> {
     let before = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let now = jiff::Timestamp::from_millisecond(now_ms / 1000 * 1000).unwrap_or_default();
-    let with_time = |Said { kind, status, reason, message }| {
+    let now = seconds(now_ms);
+    let with_time = |Said { what: Reason { kind, status, reason }, message }| {
         let had = before.iter().find(|c| c.type_ == kind && c.status == status);
         Condition {
             type_: kind.to_owned(),
@@ -453,7 +473,7 @@ fn with_times(cluster: &StreamCluster, now_ms: i64, all: Vec<Said>) -> Vec<Condi
             reason: reason.to_owned(),
             message: message.chars().take(1000).collect(),
             observed_generation: cluster.metadata.generation,
-            last_transition_time: had.map_or(Time(now), |c| c.last_transition_time.clone()),
+            last_transition_time: had.map_or(now.clone(), |c| c.last_transition_time.clone()),
         }
     };
     all.into_iter().map(with_time).collect()
@@ -519,7 +539,7 @@ pub(crate) fn with_failures(
             }
             condition.status = "True".to_owned();
         }
-        condition.reason = "ActionFailed".to_owned();
+        condition.reason = reasons::ACTION_FAILED.reason.to_owned();
         condition.message = message.clone();
     }
     if status.message.is_empty() || status.state == Some(ClusterState::Creating) {

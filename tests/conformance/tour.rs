@@ -1,7 +1,7 @@
 //! The README's tour, command by command as it is written, with curl.
 //!
 //! Between its two markers every line of a `sh` block is run. A status at the end of a line (`# 201`) is demanded; where
-//! none stands, any success is. Only addresses are replaced, and `pgrep` finds the tour's own node.
+//! none stands, any success is. Only addresses are replaced, and `PID` is the tour's own node.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -48,10 +48,10 @@ fn steps(readme: &str) -> Vec<Step> {
 async fn run(step: &Step, variables: &str, place: &Path, node: &mut Node) -> Result<String> {
     let at = node.addresses().await?;
     let script = format!(
-        "set -euo pipefail\npgrep() {{ echo {}; }}\ncurl() {{ command curl -sS -w '\\nstatus %{{http_code}}\\n' \"$@\"; }}\n\
-         export PATH={}:$PATH WEIR_SERVER=http://127.0.0.1:4437 WEIR_ADMIN=http://127.0.0.1:9090\n{variables}{}\n",
-        node.pid().as_raw_nonzero(),
+        "set -euo pipefail\ncurl() {{ command curl -sS -w '\\nstatus %{{http_code}}\\n' \"$@\"; }}\n\
+         export PATH={}:$PATH WEIR_SERVER=http://127.0.0.1:4437 WEIR_ADMIN=http://127.0.0.1:9090\n{variables}PID={}\n{}\n",
         place.display(),
+        node.pid().as_raw_nonzero(),
         step.command
     );
     let script = script.replace("127.0.0.1:4437", &at.client).replace("127.0.0.1:9090", &at.admin);

@@ -24,7 +24,8 @@ type Values = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// What the page documents, by family, and its labels.
 fn documented() -> (BTreeMap<String, Documented>, Values) {
-    let (metrics, labels) = PAGE.split_once("\n## Labels\n").unwrap();
+    let (of_nodes, _of_the_operator) = PAGE.split_once("\n## The operator\n").unwrap();
+    let (metrics, labels) = of_nodes.split_once("\n## Labels\n").unwrap();
     let rows = |text: &'static str| text.lines().filter(|line| line.starts_with("| `"));
     let cells = |row: &'static str| row.split('|').map(str::trim).collect::<Vec<_>>();
     let quoted = |cell: &str| -> BTreeSet<String> {

@@ -1,5 +1,12 @@
 {{- define "weir.name" -}}
-{{- printf "%s" (ternary .Release.Name (printf "%s-weir-operator" .Release.Name) (contains "weir-operator" .Release.Name)) | trunc 52 | trimSuffix "-" }}
+{{- $name := default "weir-operator" .Values.nameOverride }}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) }}
+{{- default $full .Values.fullnameOverride | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* Of what is in no namespace: releases of one name in two namespaces must not meet there. */}}
+{{- define "weir.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "weir.name" .) }}
 {{- end }}
 
 {{- define "weir.selector" -}}
@@ -12,6 +19,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Names, or {name: …}. */}}
+{{- define "weir.pullSecrets" -}}
+{{- $all := list }}
+{{- range . }}{{ $all = append $all (ternary (dict "name" .) . (kindIs "string" .)) }}{{ end }}
+{{- toYaml $all }}
 {{- end }}
 
 {{- define "weir.account" -}}

@@ -158,6 +158,7 @@ impl OfNode {
         counter(encoder, &c::CACHE_HITS, cache.hits)?;
         counter(encoder, &c::CACHE_MISSES, cache.misses)?;
         gauge(encoder, &c::OPEN_STREAMS, float(count(self.streams.open_count())))?;
+        gauge(encoder, &c::STREAMS_MAX, float(count(self.streams.max_streams())))?;
         gauge(encoder, &c::CACHE, float(cache.bytes))?;
         gauge(encoder, &c::CACHE_MAX, float(cache.capacity))
     }

@@ -15,6 +15,7 @@ pub(super) fn run(settings: &SettingArgs) -> ExitCode {
         Err(e) => return complain(&e.to_string(), ExitCode::Usage),
     };
     logging::start(&config.log);
+    tracing::info!(pid = std::process::id(), version = env!("CARGO_PKG_VERSION"), "starting");
     if let Some(parent) = config.parent
         && let Err(why) = die_with(parent)
     {

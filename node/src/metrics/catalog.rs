@@ -278,12 +278,15 @@ catalog! {
             "How many of them serve?";
         STREAMS = Gauge "streams" []
             "Streams by the log, names that only forks keep included"
-            "How many streams are there, and how near is that to --max-streams?";
+            "How many streams are there, and how near is that to weir_streams_max?";
+        STREAMS_MAX = Gauge "streams_max" []
+            "Bound of weir_streams (--max-streams); at the bound this node answers creates 429"
+            "How near is the cluster to its bound?";
         SEGMENTS = Gauge "segments" []
             "Segments by the log"
             "How many objects hold the records?";
         SESSIONS_AWAITING_RECOVERY = Gauge "sessions_awaiting_recovery" []
-            "Ended sessions whose records are not recovered yet"
+            "Ended sessions whose records are not recovered yet, by the log"
             "Are streams waiting for a recovery? (Longer than a minute: look at /readyz.)";
         RECOVERED_SESSIONS = Counter "recovered_sessions" []
             "Sessions that this process recovered"

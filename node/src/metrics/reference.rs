@@ -1,4 +1,4 @@
-//! `docs/metrics.md`, made from the catalogue.
+//! `docs/metrics.md`, made from the catalogue, and at its end from the operator's.
 //!
 //! Invariant: a test compares the page in the repository with what this writes; `weir reference metrics` prints it.
 
@@ -10,13 +10,19 @@ const HEAD: &str = "\
 What `GET /metrics` on the admin listener (`--admin-listen`) shows, as OpenMetrics text. This page is made from the
 code: `weir reference metrics > docs/metrics.md` writes it, and tests check that it is true of a running node.
 
-Everything is counted from the start of the process and by one node; sum over nodes for a cluster. Labels take their
-values from the lists below, never from clients, so the number of series does not depend on what clients do. A
-histogram has `_bucket`, `_sum` and `_count` behind its name.
+Everything is counted from the start of the process and by one node. For a cluster, add the nodes up. But what a metric
+counts \"by the log\", as `weir_streams` does, every node says of the whole cluster: take the maximum. So too for
+`weir_streams_max`, and for the term, the indexes and the voters of the metadata log.
+
+Labels take their values from the lists below, never from clients, so the number of series does not depend on what clients
+do. A histogram has `_bucket`, `_sum` and `_count` behind its name. The operator's metrics are at the end.
 
 ## Questions and how to ask them
 
 ";
+
+/// The operator's part, which its own tests compare with its code.
+const OPERATOR: &str = include_str!("operator.md");
 
 /// Questions as people have them, the PromQL that answers each, and how to read the answer.
 const EXAMPLES: &[(&str, &str, &str)] = &[
@@ -82,7 +88,7 @@ pub fn page() -> String {
         let of: Vec<String> = of.iter().map(|metric| metric.series()).collect();
         text += &format!("| `{}` | {} | {values} | {} |\n", label.name, listed(&of), label.help);
     }
-    text
+    text + "\n" + OPERATOR
 }
 
 fn row(metric: &Metric) -> String {
@@ -170,7 +176,10 @@ mod tests {
             })
             .collect();
         let mut named = 0;
-        for text in page().split("weir_").skip(1) {
+        let (page, page_of_operator) =
+            page().split_once("\n## The operator\n").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        assert!(page_of_operator.contains("| `weir_operator_leading` |"));
+        for text in page.split("weir_").skip(1) {
             let end = text.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(text.len());
             let name = format!("weir_{}", &text[..end]);
             assert!(known.contains(&name), "{name}");

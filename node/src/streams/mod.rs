@@ -308,6 +308,11 @@ impl Streams {
         self.inner.registry.len()
     }
 
+    /// Streams that the cluster may have.
+    pub fn max_streams(&self) -> usize {
+        self.inner.limits.max_streams
+    }
+
     /// The WAL's state.
     pub fn wal_status(&self) -> WalStatus {
         self.inner.wal.status()

@@ -99,7 +99,8 @@ pub(crate) fn config_rule() -> Rule {
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Slots", type_ = "integer", json_path = ".status.slots", description = "Sum of the nodes' weights", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 40").message("metadata.name must be 1 to 40 of a-z, 0-9 and '-', begin with a letter and end with a letter or digit: pods and DNS names are made of it")
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 40").message("metadata.name must be 1 to 40 of a-z, 0-9 and '-', begin with a letter and end with a letter or digit: pods and DNS names are made of it"),
+    validation = Rule::new("!has(oldSelf.status) || !has(oldSelf.status.clusterUid) || !has(oldSelf.spec.objectStore.adoptClusterUid) || (has(self.spec.objectStore.adoptClusterUid) && self.spec.objectStore.adoptClusterUid == oldSelf.spec.objectStore.adoptClusterUid)").message("objectStore.adoptClusterUid must stay as it is once the cluster has been taken over (status.clusterUid): bucket and volumes still name the StreamCluster they were made for, and nodes would refuse to start").field_path(".spec.objectStore.adoptClusterUid")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -126,8 +127,8 @@ pub struct StreamClusterSpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["ordinal".into()]))]
     pub nodes: Vec<NodeSpec>,
 
-    /// The nodes' container image, up to 500 characters. Default: the one that the operator had when the cluster was made;
-    /// it stays (`status.image`), also under a newer operator. Restarts pods.
+    /// The nodes' container image, up to 500 characters. Default: the one that the operator had when the cluster was
+    /// made. The cluster keeps it (`status.image`), also under a newer operator. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 500))]
     #[x_kube(validation = Rule::new("self.matches('^[^ \\t\\n]+$')").message("image must be an image reference such as registry.example/weir:1.2.3, without spaces"))]
@@ -157,7 +158,9 @@ pub struct StreamClusterSpec {
     #[serde(default)]
     pub service: ServiceSpec,
 
-    /// One Service per node, named like its pod, for clients outside the cluster. Default: none. Restarts nothing.
+    /// One Service per node, named like its pod, for clients outside the cluster. In the values of its annotations {node} is
+    /// the node's name and {ordinal} its number; {cluster}, {service} and {namespace} are as in `routing.advertisedUrl`;
+    /// other braces stay. So external-dns can give each node a name. Default: none. Restarts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_services: Option<ServiceSpec>,
 
@@ -176,7 +179,7 @@ pub struct StreamClusterSpec {
     #[serde(default)]
     pub update: Update,
 
-    /// What becomes of the nodes' volumes. Records are in the bucket and not concerned.
+    /// What becomes of the nodes' volumes. Records are in the bucket and are not concerned.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
 }
@@ -273,7 +276,8 @@ impl PullPolicy {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataLog {
-    /// Nodes that vote, at most: 1, 3 or 5; the largest odd number not above the nodes does. Default 3. Restarts pods.
+    /// How many nodes vote at most: 1, 3 or 5. With fewer nodes the largest odd number of them votes. Default 3.
+    /// Restarts pods.
     #[serde(default = "three")]
     #[x_kube(validation = Rule::new("self in [1, 3, 5]").message("metadata.voters must be 1, 3 or 5"))]
     pub voters: u32,
@@ -293,8 +297,9 @@ impl Default for MetadataLog {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Volume {
-    /// Size, a Kubernetes quantity of up to 32 characters. Default 2Gi, which holds the log of some million streams. Growing resizes volumes in
-    /// place, if their class allows it; smaller than a volume is has no effect on it. Restarts nothing.
+    /// Size, a Kubernetes quantity of up to 32 characters. Default 2Gi, which holds the log of some million streams.
+    /// Growing resizes volumes in place, if their class allows it. A size below that of a volume has no effect on it.
+    /// Restarts nothing.
     #[serde(default = "two_gi")]
     #[schemars(length(min = 1, max = 32))]
     #[x_kube(validation = Rule::new("isQuantity(self) && quantity(self).isGreaterThan(quantity('0'))").message("metadata.volume.size must be a quantity above 0 such as 2Gi"))]
@@ -445,10 +450,11 @@ fn families_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 /// Who restarts pods whose template has changed.
 #[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UpdateStrategy {
-    /// The operator: drained, one at a time, the metadata log's leader last; the first that does not become ready stops it.
+    /// The operator. It drains and restarts one at a time, the metadata log's leader last. The first pod that does not
+    /// become ready stops it.
     #[default]
     Rolling,
-    /// Nobody: a pod takes the new template when somebody deletes it.
+    /// Nobody: a pod that runs takes the new template when somebody deletes it. One that cannot start is made anew.
     OnDelete,
 }
 
@@ -461,7 +467,7 @@ pub struct Update {
     pub strategy: UpdateStrategy,
 
     /// How long a node may take to give its streams away before it is restarted all the same, in seconds, 1 to 86400.
-    /// Default 300. A node that is to be removed is waited for without end. Restarts nothing.
+    /// Default 300. The removal of a node has no such limit. Restarts nothing.
     #[serde(default = "drain_timeout")]
     #[schemars(range(min = 1, max = 86_400))]
     pub drain_timeout_seconds: u32,

@@ -3,10 +3,10 @@
 //! Invariant: rebuilt in full from observation at each pass. What only the status remembers: the cluster uid (so that no
 //! second log is founded), which pod and epoch a node had before, and since when things are as they are.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What the operator says of a cluster.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct StreamClusterStatus {
     pub observed_generation: Option<i64>,
 
     /// What the cluster is, or what is being done to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known")]
     pub state: Option<ClusterState>,
 
     /// What it waits for, in words.
@@ -109,6 +109,12 @@ pub enum ClusterState {
     Paused,
 }
 
+/// One that another version of the operator has written is made anew at the next pass.
+fn known<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ClusterState>, D::Error> {
+    let written = Option::<String>::deserialize(from)?;
+    Ok(written.and_then(|state| serde_json::from_value(state.into()).ok()))
+}
+
 /// One node.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -149,6 +155,10 @@ pub struct NodeState {
     /// Takes no streams and gives its own away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
+
+    /// Since when it drains, over attempts that it gave up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining_since: Option<Time>,
 
     /// Has the newest template.
     pub updated: bool,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
     validation = Rule::new("!has(self.credentials) || has(self.region) || has(self.endpoint)").message("objectStore.region is needed where there is no endpoint").field_path(".region")
 )]
 pub struct ObjectStore {
-    /// The bucket, which must exist: 3 to 63 characters. Cannot be changed. It must honour put-if-absent (`If-None-Match: *`) and show what was
-    /// written at once; nodes probe that at their start.
+    /// The bucket, which must exist: 3 to 63 characters. Cannot be changed. It must honour put-if-absent
+    /// (`If-None-Match: *`) and show at once what was written. Nodes probe that at their start.
     #[schemars(length(min = 3, max = 63))]
     #[x_kube(
         validation = Rule::new("self.matches('^[a-z0-9][a-z0-9.-]*[a-z0-9]$')").message("objectStore.bucket must be a bucket's name: 3 to 63 of a-z, 0-9, '.' and '-'"),
@@ -44,8 +44,10 @@ pub struct ObjectStore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<Credentials>,
 
-    /// Take over bucket and prefix from another StreamCluster that is gone: the cluster uid they hold (`status.clusterUid`
-    /// there, or `cluster.json`), 32 hexadecimal digits. Its volumes must be there still. Default: none. Restarts pods.
+    /// Take over bucket and prefix from another StreamCluster that is gone: the cluster uid they hold
+    /// (`status.clusterUid` there, or `cluster.json`), 32 hexadecimal digits. Its volumes must still exist. Once they are
+    /// taken over (`status.clusterUid`) it cannot be changed or removed: they still name the other StreamCluster. Default:
+    /// none. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     #[x_kube(validation = Rule::new("self.matches('^[0-9a-f]{32}$')").message("objectStore.adoptClusterUid must be 32 hexadecimal digits, lower case"))]

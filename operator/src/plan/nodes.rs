@@ -16,6 +16,8 @@ use crate::names;
 use crate::observed::{CredentialsView, VolumeView};
 use crate::resources::{pod, volume};
 
+/// Why a claim is given up that was made for a cluster that turned out to take another over.
+const TOO_EARLY: &str = "made before objectStore.adoptClusterUid was said, and so empty";
 /// How long a pod may wait for a claim that is gone before it gets a new one.
 const CLAIM_GONE_MS: i64 = 30_000;
 
@@ -142,7 +144,16 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
     };
     let uid = kube::ResourceExt::uid(facts.cluster).unwrap_or_default();
     if v.resource_uid != uid {
+        // Once it is this one's, nothing tells it from those.
+        if facts.own_volumes(node.ordinal).any(|other| is_of_before_takeover(facts, other)) {
+            return None;
+        }
         return patch(volume::adopt(facts.cluster), "taken over from a deleted StreamCluster");
+    }
+    if is_of_before_takeover(facts, v) {
+        let (patch, why) = (volume::abandon(TOO_EARLY), TOO_EARLY.to_owned());
+        let (name, uid) = (v.name.clone(), v.uid.clone());
+        return Some(Action::PatchVolume { name, uid, patch, gives_up: true, why });
     }
     if is_of_no_use(facts, node, v) {
         return Some(Action::DeleteVolume {
@@ -172,6 +183,19 @@ fn tend(facts: &Facts<'_>, node: &Node<'_>, v: &VolumeView) -> Option<Action> {
         );
     }
     None
+}
+
+/// A claim that this StreamCluster has made because it did not know yet whose volumes it was to take over: no log was
+/// founded or joined with it, and there is one of those.
+fn is_of_before_takeover(facts: &Facts<'_>, v: &VolumeView) -> bool {
+    let uid = kube::ResourceExt::uid(facts.cluster).unwrap_or_default();
+    let usable = |v: &VolumeView| !v.deleting && !v.abandoned && !v.lost;
+    let takes_over = facts.cluster.spec.object_store.adopt_cluster_uid.is_some();
+    takes_over
+        && facts.cluster_uid().is_none()
+        && v.resource_uid == uid
+        && usable(v)
+        && facts.own_volumes(v.ordinal).any(|other| other.resource_uid != uid && usable(other))
 }
 
 /// A claim that was never bound, and asks for what is not wanted any more: perhaps for a class that there is not.
@@ -212,7 +236,10 @@ pub(super) fn pods(facts: &Facts<'_>) -> Vec<Action> {
     if facts.unbuildable.is_some() || !super::has_tokens(facts) {
         return Vec::new();
     }
-    let due = |n: &&Node<'_>| n.pod.is_none() && (n.wanted || facts.is_needed_for_quorum(n));
+    let due = |n: &&Node<'_>| {
+        let is_free = !facts.observed.foreign_pods.contains_key(n.id.as_str());
+        n.pod.is_none() && is_free && (n.wanted || facts.is_needed_for_quorum(n))
+    };
     let create = facts.nodes.values().filter(due).filter_map(|n| create_pod(facts, n));
     let annotate = facts.wanted().filter_map(|n| annotate_pod(facts, n));
     create.chain(annotate).collect()

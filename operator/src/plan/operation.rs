@@ -11,9 +11,11 @@ use weir_api::NodeEpoch;
 use crate::action::Action;
 use crate::crd::UpdateStrategy;
 use crate::facts::{Facts, Health, Node};
-use crate::observed::{CredentialsView, VolumeView};
+use crate::observed::{CredentialsView, PodView, Stranger, VolumeView};
 use crate::resources::volume;
 
+/// The longest that a pod which is over is left before it is followed by another, from when it was made.
+const RETRY_MAX_MS: i64 = 300_000;
 /// How long a node that runs must have been unready before a changed template is tried on it.
 const OUTAGE_MS: i64 = 120_000;
 
@@ -195,6 +197,9 @@ fn in_transit_beside<'f>(facts: &'f Facts<'_>, node: &Node<'_>) -> Option<&'f No
     let lacks = failed.iter().any(|c| c.message.contains("creating PersistentVolumeClaim "));
     let has_secret = !matches!(facts.observed.credentials, CredentialsView::Missing(_));
     let starts = |n: &Node<'_>| match (&n.health, n.pod) {
+        (Health::Absent, _) if facts.observed.foreign_pods.get(n.id.as_str()) == Some(&Stranger::Foreign) => {
+            false
+        }
         (Health::Absent, _) => {
             let has_data = n.volume.is_some() || super::nodes::may_replace_data(facts, n).is_ok();
             !fails(n) && !lacks && has_secret && has_data && facts.unbuildable.is_none()
@@ -273,7 +278,7 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
 }
 
 /// Pods that are over, or broken and made from an old template: a new one cannot be worse. And in a total outage, pods
-/// that are merely unready, for the fix may be in the new template.
+/// that are merely unready, for the fix may be in the new template. Under `OnDelete` those that run are left alone.
 fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Replace;
     let outage = facts.wanted().all(|n| n.health != Health::Ready);
@@ -281,19 +286,22 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let lasts = |n: &Node<'_>| n.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
     // One that has just come up may be the vote that was missing.
     let all_last = facts.nodes.values().filter(|n| n.pod.is_some_and(|p| p.running)).all(&lasts);
-    let replaceable = |n: &&Node<'_>| match &n.health {
-        Health::Broken(_) => {
-            n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some())
-        }
-        Health::Pending(_) => {
-            n.outdated || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
-        }
-        Health::Starting(_) => n.outdated && !n.is_serving(),
-        Health::Unready(_) => n.outdated && !n.blameless && lasts(n),
-        Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
-    };
     // What does not run at all comes first: the others may be waiting for its vote.
     let runs = |n: &&Node<'_>| n.pod.is_some_and(|p| p.running);
+    let by_operator = facts.cluster.spec.update.strategy == UpdateStrategy::Rolling;
+    let outdated = |n: &&Node<'_>| n.outdated && (by_operator || !runs(n));
+    let replaceable = |n: &&Node<'_>| match &n.health {
+        Health::Broken(_) => {
+            let is_over = |p: &PodView| p.finished.is_some() && facts.observed.now_ms >= retry_ms(facts, p);
+            outdated(n) || n.has_spoiled_volume() || n.pod.is_some_and(is_over)
+        }
+        Health::Pending(_) => {
+            outdated(n) || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
+        }
+        Health::Starting(_) => outdated(n) && !n.is_serving(),
+        Health::Unready(_) => outdated(n) && !n.blameless && lasts(n),
+        Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
+    };
     // Who is to leave, and whose vote is missing, must come up first.
     let of_use = |n: &&Node<'_>| n.wanted || (!runs(n) && facts.is_needed_for_quorum(n));
     let node = facts.nodes.values().rev().filter(of_use).filter(replaceable).min_by_key(runs)?;
@@ -346,6 +354,16 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     operation.actions.extend(node.volume.filter(|v| unreachable && !v.abandoned).map(|v| give_up(v, &why)));
     operation.actions.push(delete_pod(node, false, why)?);
     Some(operation)
+}
+
+/// When a pod that is over may be followed by another: once it is as old as the trouble was when it was made, so that each
+/// of those that a kubelet rejects one after the other stays about twice as long as the one before. One that has run for long
+/// is followed at once.
+fn retry_ms(facts: &Facts<'_>, pod: &PodView) -> i64 {
+    let conditions = facts.cluster.status.iter().flat_map(|s| &s.conditions);
+    let trouble = conditions.into_iter().find(|c| c.type_ == "Ready" && c.status != "True");
+    let since = trouble.map_or(pod.created_ms, |c| c.last_transition_time.0.as_millisecond());
+    pod.created_ms + (pod.created_ms - since).clamp(0, RETRY_MAX_MS)
 }
 
 /// Whether a pod that is given up for a new one could be made anew. The error says what is missing.
@@ -414,9 +432,9 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
         let action = Action::Drain { node: node.id.clone(), why: why.to_owned() };
         return Some(Operation::act(kind, node, "draining", action));
     };
-    let since = drain.since_ms.unwrap_or(0);
-    let now: u64 = facts.observed.now_ms.try_into().unwrap_or(0);
-    let late = now.saturating_sub(since) >= u64::from(facts.cluster.spec.update.drain_timeout_seconds) * 1000;
+    let since = node.draining_since_ms.unwrap_or(0);
+    let patience = i64::from(facts.cluster.spec.update.drain_timeout_seconds) * 1000;
+    let late = facts.observed.now_ms - since >= patience;
     match drain.remaining_streams {
         _ if facts.has_only_vote(node) && node.has_spoiled_volume() => {
             Some(Operation::wait(kind, node, "its vote, the only one, is given to another"))

@@ -49,8 +49,8 @@ pub fn settings(cluster: &StreamCluster) -> BTreeMap<String, String> {
     set("WEIR_LISTEN", format!("{any}:{}", names::HTTP_PORT));
     set("WEIR_PEER_LISTEN", format!("{any}:{}", names::PEER_PORT));
     set("WEIR_ADMIN_LISTEN", format!("{any}:{}", names::ADMIN_PORT));
-    set("WEIR_DATA_DIR", "/var/lib/weir".to_owned());
-    set("WEIR_ADMIN_TOKEN_FILE", "/etc/weir/tokens/tokens".to_owned());
+    set("WEIR_DATA_DIR", names::DATA_PATH.to_owned());
+    set("WEIR_ADMIN_TOKEN_FILE", format!("{}/tokens", names::TOKENS_PATH));
     set("WEIR_STORE", store_url(bucket, prefix.as_deref()));
     set("WEIR_JOIN", seeds(cluster));
     set("WEIR_CLUSTER_IDENTITY", cluster.uid().unwrap_or_default());
@@ -108,6 +108,16 @@ pub fn config_map(cluster: &StreamCluster) -> Value {
     })
 }
 
+/// A text of the user's with what it says of this node put in; other braces stay as they are.
+pub(super) fn of_node(text: &str, cluster: &StreamCluster, ordinal: u32) -> String {
+    let name = cluster.name_any();
+    text.replace("{node}", &names::pod(&name, ordinal))
+        .replace("{ordinal}", &ordinal.to_string())
+        .replace("{cluster}", &name)
+        .replace("{service}", &names::headless(&name))
+        .replace("{namespace}", &cluster.namespace().unwrap_or_default())
+}
+
 /// Where clients reach a node.
 pub fn advertised_url(cluster: &StreamCluster, ordinal: u32) -> String {
     let own =
@@ -115,15 +125,8 @@ pub fn advertised_url(cluster: &StreamCluster, ordinal: u32) -> String {
     if let Some(url) = own {
         return url.clone();
     }
-    let name = cluster.name_any();
     let routing = &cluster.spec.routing;
-    let url = routing
-        .advertised_url
-        .replace("{node}", &names::pod(&name, ordinal))
-        .replace("{ordinal}", &ordinal.to_string())
-        .replace("{cluster}", &name)
-        .replace("{service}", &names::headless(&name))
-        .replace("{namespace}", &cluster.namespace().unwrap_or_default());
+    let url = of_node(&routing.advertised_url, cluster, ordinal);
     // The default template ends in .svc; where names must be complete, so must this one be.
     match (&routing.cluster_domain, url.strip_suffix(&format!(".svc:{}", names::HTTP_PORT))) {
         (Some(domain), Some(host)) => format!("{host}.svc.{domain}:{}", names::HTTP_PORT),

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{json, metadata};
+use super::{config, json, metadata};
 use crate::crd::{ServiceSpec, StreamCluster};
 use crate::names;
 
@@ -50,16 +50,16 @@ pub fn headless(cluster: &StreamCluster) -> Value {
 pub fn client(cluster: &StreamCluster) -> Value {
     let name = cluster.name_any();
     let selector = [(names::CLUSTER.to_owned(), name.clone())].into();
-    facing(cluster, name, &cluster.spec.service, selector, false)
+    facing(cluster, name, &cluster.spec.service, selector, None)
 }
 
-/// One node's, for clients outside.
+/// One node's, for clients outside. Its annotations may name the node, for a DNS name of its own.
 pub fn of_node(cluster: &StreamCluster, ordinal: u32) -> Option<Value> {
     let spec = cluster.spec.node_services.as_ref()?;
     let name = cluster.name_any();
     let selector =
         [(names::CLUSTER.to_owned(), name.clone()), (names::ORDINAL.to_owned(), ordinal.to_string())];
-    Some(facing(cluster, names::pod(&name, ordinal), spec, selector.into(), true))
+    Some(facing(cluster, names::pod(&name, ordinal), spec, selector.into(), Some(ordinal)))
 }
 
 fn facing(
@@ -67,12 +67,16 @@ fn facing(
     name: String,
     spec: &ServiceSpec,
     selector: BTreeMap<String, String>,
-    one_node: bool,
+    one_node: Option<u32>,
 ) -> Value {
     let ServiceSpec { service_type, annotations, ip_family_policy, ip_families } = spec;
     let mut meta = metadata(cluster, name);
     if !annotations.is_empty() {
-        meta.annotations = Some(annotations.clone());
+        let text = |text: &String| match one_node {
+            Some(ordinal) => config::of_node(text, cluster, ordinal),
+            None => text.clone(),
+        };
+        meta.annotations = Some(annotations.iter().map(|(key, value)| (key.clone(), text(value))).collect());
     }
     json(&Service {
         metadata: meta,
@@ -83,7 +87,7 @@ fn facing(
             ip_family_policy: ip_family_policy.clone(),
             ip_families: (!ip_families.is_empty()).then(|| ip_families.clone()),
             // A redirect leads to this node, and it alone knows whether it can answer.
-            publish_not_ready_addresses: one_node.then_some(true),
+            publish_not_ready_addresses: one_node.map(|_| true),
             ..KubeServiceSpec::default()
         }),
         status: None,

@@ -309,6 +309,8 @@ async fn what_cannot_be_read_makes_the_status_unknown() {
         let (status, reason, message) = world.condition(kind);
         assert_eq!((status.as_str(), reason.as_str()), ("Unknown", "NotObserved"), "{kind}: {message}");
         assert!(message.contains("made up"), "{message}");
+        let shown = format!("weir_cluster=\"demo\",condition=\"{kind}\",status=\"unknown\"}} 1");
+        assert!(world.context.hands.metrics.text().contains(&shown), "{shown}");
     }
     assert_eq!(world.value()["status"]["clusterUid"], uid, "what must not be forgotten");
     world.api.store.lock().fault = None;

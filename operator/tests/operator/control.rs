@@ -70,6 +70,36 @@ async fn a_cluster_that_is_as_wanted_is_read_and_not_written() {
     assert!(running.join_next().await.unwrap().is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_is_said_of_a_cluster_that_is_gone() {
+    let mut world = World::new(&minimal(), 3);
+    let stop = CancellationToken::new();
+    let (client, context) = (world.api.client(), world.context.clone());
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(controller::run(client, context, None, stop.clone()));
+    pass_time(&mut world, "ready", World::is_ready).await;
+    let said = |w: &World| w.context.hands.metrics.text().matches("weir_cluster=\"demo\"").count();
+    // Three states of its nodes, and each condition with each status.
+    let conditions = world.cluster().status.unwrap().conditions;
+    assert_eq!(said(&world), 3 + 3 * conditions.len());
+    for condition in conditions {
+        let (kind, status) = (condition.type_, condition.status.to_lowercase());
+        let line = format!(
+            "weir_operator_cluster_condition{{namespace=\"streams\",weir_cluster=\"demo\",condition=\"{kind}\",status=\"{status}\"}} 1"
+        );
+        assert!(world.context.hands.metrics.text().contains(&line), "{line}");
+    }
+    world.api.store.lock().remove("streamclusters", "demo");
+    let mut left = 6_000;
+    while said(&world) > 0 {
+        left -= 1;
+        assert!(left > 0, "{}", world.context.hands.metrics.text());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.cancel();
+    assert!(running.join_next().await.unwrap().is_ok());
+}
+
 fn election(api: &Api, who: &str) -> Election {
     let terms = Terms {
         namespace: "streams".to_owned(),
@@ -90,15 +120,12 @@ async fn one_leads_and_the_next_follows_when_it_lets_go() {
     let api = Api::new();
     let (a, b) = (election(&api, "a"), election(&api, "b"));
     let go_on = CancellationToken::new();
-    assert!(a.won(&go_on).await.is_some());
-    let stop_a = CancellationToken::new();
-    let mut tasks = tokio::task::JoinSet::new();
-    let holding = (a.clone(), stop_a.clone());
-    tasks.spawn(async move { holding.0.hold(&holding.1).await });
-    let waited = tokio::time::timeout(Duration::from_secs(120), b.won(&go_on)).await;
-    assert!(waited.is_err(), "b led while a held the lease");
-    stop_a.cancel();
-    assert_eq!(tasks.join_next().await.unwrap().unwrap(), Ok(()));
+    let since = a.won(&go_on).await.unwrap();
+    tokio::select! {
+        why = a.hold(since) => panic!("{why}"),
+        _won = b.won(&go_on) => panic!("b led while a held the lease"),
+        () = tokio::time::sleep(Duration::from_secs(120)) => {}
+    }
     a.release().await;
     assert_eq!(holder(&api), "");
     assert!(tokio::time::timeout(Duration::from_secs(10), b.won(&go_on)).await.unwrap().is_some());
@@ -110,17 +137,16 @@ async fn a_leader_that_died_is_followed_and_one_that_cannot_renew_gives_up_befor
     let api = Api::new();
     let (a, b) = (election(&api, "a"), election(&api, "b"));
     let go_on = CancellationToken::new();
-    assert!(a.won(&go_on).await.is_some());
+    let since = a.won(&go_on).await.unwrap();
     // a hears nothing of the API server any more.
-    let began = tokio::time::Instant::now();
     api.store.lock().fault = Some(Box::new(|_, _| Some(crate::api::Fault::Internal)));
-    let gave_up = a.hold(&CancellationToken::new()).await;
-    assert!(gave_up.is_err());
-    assert!(began.elapsed() < Duration::from_secs(15), "only after its lease was over");
+    let gave_up = a.hold(since).await;
+    assert!(gave_up.contains("could not be renewed"), "{gave_up}");
+    assert!(since.elapsed() < Duration::from_secs(15), "only after its lease was over");
     api.store.lock().fault = None;
     assert!(tokio::time::timeout(Duration::from_secs(60), b.won(&go_on)).await.unwrap().is_some());
     assert_eq!(holder(&api), "b");
-    let lost = a.hold(&CancellationToken::new()).await.unwrap_err();
+    let lost = a.hold(tokio::time::Instant::now()).await;
     assert!(lost.contains("another process"), "{lost}");
 }
 

@@ -140,3 +140,22 @@ fn a_full_domain_is_in_every_name() {
     assert_eq!(config::advertised_url(&c, 1), "http://demo-1.demo-nodes.streams.svc.k8s.example:4437");
     assert_eq!(config::peer_address(&c, 1), "demo-1.demo-nodes.streams.svc.k8s.example:4438");
 }
+
+#[test]
+fn annotations_of_a_nodes_service_name_the_node_and_those_of_the_common_one_stay() {
+    use crate::fixtures::with;
+    let given = json!({
+        "dns": "{node}.example.org,n{ordinal}.{cluster}.{namespace}",
+        "of-the-cloud": "{\"ports\": {\"http\": \"{other}\"}}",
+        "{node}": "a key is no text",
+    });
+    let of_node = with(minimal(), "/spec/nodeServices", json!({"annotations": given.clone()}));
+    let c = cluster(&with(of_node, "/spec/service", json!({"annotations": given.clone()})));
+    let said = |service: Value| service["metadata"]["annotations"].clone();
+    let seven = said(services::of_node(&c, 7).unwrap());
+    assert_eq!(seven["dns"], "demo-7.example.org,n7.demo.streams");
+    assert_eq!(seven["of-the-cloud"], given["of-the-cloud"]);
+    assert_eq!(seven["{node}"], given["{node}"]);
+    assert_eq!(said(services::of_node(&c, 12).unwrap())["dns"], "demo-12.example.org,n12.demo.streams");
+    assert_eq!(said(services::client(&c)), given);
+}

@@ -250,3 +250,39 @@ async fn a_process_that_lives_on_without_a_pod_does_not_hinder_a_scale_down() {
     world.at_rest().await;
     assert_eq!(world.nodes.lock().members.len(), 3);
 }
+
+/// The StreamCluster is deleted, and what it owns with it; its volumes stay. Another of its name is made.
+fn made_again(world: &World) {
+    let mut store = world.api.store.lock();
+    for kind in ["pods", "services", "configmaps", "secrets", "serviceaccounts", "poddisruptionbudgets"] {
+        for ((_, _, name), _) in store.all(kind) {
+            store.remove(kind, &name);
+        }
+    }
+    store.edit("streamclusters", "demo", |c| {
+        c["metadata"]["uid"] = json!("5f1c0000-0000-4000-8000-000000000002");
+        drop(c.as_object_mut().map(|c| c.remove("status")));
+    });
+}
+
+fn claims_in_use(world: &World) -> Vec<String> {
+    let volumes = |n| world.pod(n)?["spec"]["volumes"].as_array().cloned();
+    let claim = |v: &serde_json::Value| v["persistentVolumeClaim"]["claimName"].as_str().map(str::to_owned);
+    (0..3).filter_map(|n| volumes(n)?.iter().find_map(claim)).collect()
+}
+
+/// Made without the uid it has empty volumes of its own beside those that hold the log, and must not stay with them.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_told_late_what_it_takes_over_goes_back_to_the_volumes_that_hold_it() {
+    let mut world = up(3).await;
+    let (uid, had) = (world.nodes.lock().uid.clone(), claims_in_use(&world));
+    made_again(&world);
+    world.steps(20).await;
+    assert_eq!(claims_in_use(&world), ["data-demo-0-1", "data-demo-1-1", "data-demo-2-1"]);
+    assert!(!world.is_ready() && world.value()["status"]["clusterUid"].is_null(), "{}", world.describe());
+    world.edit(|c| c["spec"]["objectStore"]["adoptClusterUid"] = json!(uid));
+    world.until("ready with what it had", World::is_ready).await;
+    world.at_rest().await;
+    assert_eq!(claims_in_use(&world), had);
+    assert_eq!(world.nodes.lock().members.len(), 3, "nobody joined anew");
+}

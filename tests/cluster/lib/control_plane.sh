@@ -22,7 +22,7 @@ start_api() {
 
 api_ready() { inside control curl -fsS --max-time 2 --cacert "$PKI/ca.crt" "https://$(at "$CONTROL_IP" 6443)/readyz"; }
 
-# The controllers see a host as lost about 16 seconds after it fell silent; 40 is Kubernetes' own setting.
+# The controllers see a host as lost about 16 seconds after it fell silent; 50 is Kubernetes' own setting.
 start_controllers() {
     start control kube-controller-manager "$BIN/kube-controller-manager" \
         --kubeconfig "$PKI/kube-controller-manager.kubeconfig" --leader-elect=false --use-service-account-credentials \
