@@ -11,8 +11,11 @@ registry_up() {
     if ! recorded registry >/dev/null; then
         say "starting a registry, $REGISTRY"
         start control registry "$BIN/registry" ":$REGISTRY_PORT"
-        start_registry_door
+        wait_for 30 "the registry" inside control curl -fsS --max-time 2 "http://127.0.0.1:$REGISTRY_PORT/v2/" ||
+            fail "see $LOGS/registry.log"
     fi
+    # Tests, which `bed run` has put into the network of `control`, are there already.
+    [[ /proc/self/ns/net -ef /proc/$(recorded control)/ns/net ]] || recorded registry-door >/dev/null || start_registry_door
     server="http://$(at "$CONTROL_IP" "$REGISTRY_PORT")"
     mkdir -p "$REGISTRIES/$REGISTRY"
     cat >"$REGISTRIES/$REGISTRY/hosts.toml" <<END
@@ -37,8 +40,7 @@ start_registry_door() {
     start control registry-door-inside socat "UNIX-LISTEN:$BED/registry.sock,fork,mode=600,unlink-early" "TCP:127.0.0.1:$REGISTRY_PORT"
     wait_for 5 "the registry's socket" test -S "$BED/registry.sock" || fail "see $LOGS/registry-door-inside.log"
     start door registry-door socat "TCP-LISTEN:$REGISTRY_PORT,bind=127.0.0.1,fork,reuseaddr" "UNIX-CONNECT:$BED/registry.sock"
-    wait_for 30 "the registry" inside control curl -fsS --max-time 2 "http://127.0.0.1:$REGISTRY_PORT/v2/" ||
-        fail "see $LOGS/registry.log"
-    recorded registry-door >/dev/null ||
+    wait_for 5 "port $REGISTRY_PORT" curl -fsS --max-time 2 "http://127.0.0.1:$REGISTRY_PORT/v2/" &&
+        recorded registry-door >/dev/null ||
         fail "port $REGISTRY_PORT on loopback is not ours: set BED_REGISTRY_PORT to a free one"
 }
