@@ -7,6 +7,7 @@
 
 mod kube_actions;
 mod node_actions;
+mod unreadable;
 
 use std::time::Duration;
 
@@ -117,7 +118,7 @@ impl Hands {
                     applied.writes += u64::from(wrote);
                     self.metrics.acted(action);
                     if let Some(note) = plan::announce(action).filter(|_| wrote) {
-                        applied.writes += self.publish(cluster, &note).await;
+                        applied.writes += self.publish(&cluster.object_ref(&()), &note).await;
                     }
                 }
                 Err(failure) => {
@@ -148,7 +149,7 @@ impl Hands {
         if let Some(wanted) = wanted.filter(|s| cluster.status.as_ref() != Some(s)) {
             // First, for the next pass sees no difference any more; told twice is better than never.
             for note in &notes {
-                applied.writes += self.publish(cluster, note).await;
+                applied.writes += self.publish(&cluster.object_ref(&()), note).await;
             }
             if fault::dies(Side::Before, "write-status") {
                 return applied.dead();
@@ -231,9 +232,9 @@ impl Hands {
     }
 
     /// An event that cannot be written is no reason to stop.
-    async fn publish(&self, cluster: &StreamCluster, note: &Note) -> u64 {
+    async fn publish(&self, about: &ObjectReference, note: &Note) -> u64 {
         let Note { warning, reason, text } = note;
-        tracing::info!(cluster = %cluster.name_any(), reason, "{text}");
+        tracing::info!(cluster = about.name, reason, "{text}");
         let event = Event {
             type_: if *warning { EventType::Warning } else { EventType::Normal },
             reason: (*reason).to_owned(),
@@ -242,8 +243,7 @@ impl Hands {
             action: format!("{reason}-{}", names::digest(text.as_bytes())),
             secondary: None,
         };
-        let about: ObjectReference = cluster.object_ref(&());
-        match tokio::time::timeout(Duration::from_secs(3), self.recorder.publish(&event, &about)).await {
+        match tokio::time::timeout(Duration::from_secs(3), self.recorder.publish(&event, about)).await {
             Ok(Ok(())) => 1,
             Ok(Err(error)) => {
                 tracing::warn!(%error, reason, "event not written");

@@ -1,9 +1,10 @@
 //! Which operator process acts: election by a Lease.
 //!
 //! Invariant: at most one process believes that it leads, if clocks run at about one speed; wall clocks are compared with
-//! nothing: a lease has expired when this process has not seen it change for its duration. Who cannot renew in two thirds
-//! of that gives up, and its process ends. The lease fences nothing; what the operator does is safe when done twice.
-//! [`judge`] is pure. Called by `run`.
+//! nothing: a lease has expired when this process has not seen it change for its duration, the holder's or its own, whichever
+//! is longer. Who has not renewed within two thirds of that, counted from before the last attempt that succeeded, gives up at
+//! that moment, whatever hangs, and its process ends. The lease fences nothing; what the operator does is safe when done
+//! twice. [`judge`] is pure. Called by `run`.
 
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+/// The longest duration of a lease, in seconds: one of another's that says more is not waited for any longer.
+pub const LONGEST: u64 = 300;
 
 /// How an election is held.
 #[derive(Debug, Clone)]
@@ -43,14 +47,18 @@ pub struct Held {
     pub holder: Option<String>,
     /// Changes at each write.
     pub version: Option<String>,
+    /// How long its holder has it hold, by what stands there.
+    pub duration: Option<Duration>,
 }
 
-/// Whether this process may write the lease: it is free, its own, or has not changed for its duration.
+/// Whether this process may write the lease: it is free, its own, or has not changed for its duration. The holder may have
+/// been started with another duration than this process, and gives up by its own.
 pub fn judge(me: &str, held: &Held, unchanged_for: Duration, duration: Duration) -> Verdict {
+    let theirs = held.duration.unwrap_or(duration).min(Duration::from_secs(LONGEST));
     match held.holder.as_deref() {
         None | Some("") => Verdict::Write,
         Some(holder) if holder == me => Verdict::Write,
-        Some(_) if unchanged_for >= duration => Verdict::Write,
+        Some(_) if unchanged_for >= duration.max(theirs) => Verdict::Write,
         Some(_) => Verdict::Wait,
     }
 }
@@ -69,6 +77,9 @@ enum Miss {
     Api(Box<kube::Error>),
     #[error("no answer in time")]
     Late,
+    /// By another, or by an attempt of this process that was given up.
+    #[error("it was changed meanwhile")]
+    Changed,
 }
 
 impl Election {
@@ -81,12 +92,13 @@ impl Election {
         self.terms.duration / 5
     }
 
-    /// Resolves when this process leads; `None` if it is told to stop first.
-    pub async fn won(&self, stop: &CancellationToken) -> Option<()> {
+    /// Resolves when this process leads: since before when. `None` if it is told to stop first.
+    pub async fn won(&self, stop: &CancellationToken) -> Option<Instant> {
         let mut seen = (Held::default(), Instant::now());
         loop {
+            let began = Instant::now();
             match self.attempt(&mut seen).await {
-                Ok(true) => return Some(()),
+                Ok(true) => return Some(began),
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "no word on the lease"),
             }
@@ -97,25 +109,26 @@ impl Election {
         }
     }
 
-    /// Holds the lease until it is lost (an error) or `stop`; then lets it go.
-    pub async fn hold(&self, stop: &CancellationToken) -> Result<(), String> {
-        let mut seen = (Held::default(), Instant::now());
-        let mut renewed = Instant::now();
+    /// Holds the lease, which was won at `renewed`, and resolves when it is lost: why.
+    pub async fn hold(&self, mut renewed: Instant) -> String {
+        let mut seen = (Held::default(), renewed);
+        let mut last = Miss::Late;
         loop {
-            tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                () = tokio::time::sleep(self.pause()) => {}
-            }
-            let began = Instant::now();
-            match self.attempt(&mut seen).await {
-                Ok(true) => renewed = began,
-                Ok(false) => return Err("another process holds the lease".to_owned()),
-                Err(error) => {
-                    tracing::warn!(%error, "the lease was not renewed");
-                    if renewed.elapsed() >= self.terms.duration * 2 / 3 {
-                        return Err(format!("the lease could not be renewed: {error}"));
-                    }
+            let limit = renewed + self.terms.duration * 2 / 3;
+            let next = async {
+                tokio::time::sleep(self.pause()).await;
+                let began = Instant::now();
+                (began, self.attempt(&mut seen).await)
+            };
+            // What hangs does not put it off.
+            match tokio::time::timeout_at(limit, next).await {
+                Ok((began, Ok(true))) => renewed = began,
+                Ok((_, Ok(false))) => return "another process holds the lease".to_owned(),
+                Ok((_, Err(miss))) => {
+                    tracing::warn!(error = %miss, "the lease was not renewed");
+                    last = miss;
                 }
+                Err(_elapsed) => return format!("the lease could not be renewed: {last}"),
             }
         }
     }
@@ -169,7 +182,7 @@ impl Election {
         };
         match written {
             Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(Miss::Changed),
             Err(e) => Err(api(e)),
         }
     }
@@ -189,9 +202,12 @@ impl Election {
 }
 
 fn held(lease: &Lease) -> Held {
+    let spec = lease.spec.as_ref();
+    let seconds = spec.and_then(|s| u64::try_from(s.lease_duration_seconds?).ok());
     Held {
-        holder: lease.spec.as_ref().and_then(|s| s.holder_identity.clone()),
+        holder: spec.and_then(|s| s.holder_identity.clone()),
         version: lease.metadata.resource_version.clone(),
+        duration: seconds.map(Duration::from_secs),
     }
 }
 
@@ -202,15 +218,21 @@ mod tests {
     #[test]
     fn a_lease_is_taken_if_free_own_or_unchanged_for_its_duration() {
         let (ttl, second) = (Duration::from_secs(15), Duration::from_secs(1));
-        let by = |who: Option<&str>| Held { holder: who.map(str::to_owned), version: None };
-        for (holder, unchanged, verdict) in [
-            (None, Duration::ZERO, Verdict::Write),
-            (Some(""), Duration::ZERO, Verdict::Write),
-            (Some("me"), Duration::ZERO, Verdict::Write),
-            (Some("you"), ttl - second, Verdict::Wait),
-            (Some("you"), ttl, Verdict::Write),
+        let minute = Duration::from_secs(60);
+        for (holder, theirs, unchanged, verdict) in [
+            (None, None, Duration::ZERO, Verdict::Write),
+            (Some(""), Some(minute), Duration::ZERO, Verdict::Write),
+            (Some("me"), Some(minute), Duration::ZERO, Verdict::Write),
+            (Some("you"), None, ttl - second, Verdict::Wait),
+            (Some("you"), None, ttl, Verdict::Write),
+            // Its holder was started with more, and holds on as long.
+            (Some("you"), Some(minute), minute - second, Verdict::Wait),
+            (Some("you"), Some(minute), minute, Verdict::Write),
+            (Some("you"), Some(second), ttl - second, Verdict::Wait),
+            (Some("you"), Some(minute * 60), minute * 5, Verdict::Write),
         ] {
-            assert_eq!(judge("me", &by(holder), unchanged, ttl), verdict, "{holder:?} {unchanged:?}");
+            let held = Held { holder: holder.map(str::to_owned), version: None, duration: theirs };
+            assert_eq!(judge("me", &held, unchanged, ttl), verdict, "{held:?} {unchanged:?}");
         }
     }
 }

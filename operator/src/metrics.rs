@@ -36,6 +36,7 @@ pub struct Metrics {
     nodes: Family<Labels, Gauge<i64, AtomicI64>>,
     conditions: Family<Labels, Gauge<i64, AtomicI64>>,
     leading: Gauge<i64, AtomicI64>,
+    watch_failures: Counter<u64, AtomicU64>,
     registry: Arc<Mutex<Registry>>,
 }
 
@@ -57,6 +58,7 @@ impl Default for Metrics {
             nodes: Family::default(),
             conditions: Family::default(),
             leading: Gauge::default(),
+            watch_failures: Counter::default(),
             registry: Arc::default(),
         };
         registry.register(c::LEADING.name, c::LEADING.help, this.leading.clone());
@@ -68,6 +70,7 @@ impl Default for Metrics {
         registry.register(c::ACTIONS.name, c::ACTIONS.help, this.actions.clone());
         registry.register(c::FAILURES.name, c::FAILURES.help, this.failures.clone());
         registry.register(c::WRITES.name, c::WRITES.help, this.writes.clone());
+        registry.register(c::WATCH_FAILURES.name, c::WATCH_FAILURES.help, this.watch_failures.clone());
         *this.registry.lock() = registry;
         this
     }
@@ -91,9 +94,7 @@ impl Metrics {
 
     /// One action carried out.
     pub(crate) fn acted(&self, action: &Action) {
-        let text = format!("{action:?}");
-        let kind = text.split([' ', '{']).next().unwrap_or_default().to_owned();
-        self.actions.get_or_create(&vec![("kind", kind)]).inc();
+        self.actions.get_or_create(&vec![("kind", action.step().to_owned())]).inc();
     }
 
     /// One action that failed.
@@ -115,6 +116,11 @@ impl Metrics {
                 self.conditions.get_or_create(&labels).set(i64::from(holds));
             }
         }
+    }
+
+    /// A watch failed.
+    pub(crate) fn watch_failed(&self) {
+        self.watch_failures.inc();
     }
 
     /// A cluster is gone.
@@ -172,6 +178,7 @@ mod tests {
         metrics.nodes(("ns", "demo"), "ready", 2);
         metrics.conditions(("ns", "demo"), &[condition("Ready", "False"), condition("Degraded", "Unknown")]);
         metrics.lead(true);
+        metrics.watch_failed();
         metrics
     }
 
@@ -181,11 +188,12 @@ mod tests {
         let text = metrics.text();
         for line in [
             "weir_operator_reconciles_total{outcome=\"ok\"} 1",
-            "weir_operator_actions_total{kind=\"CreateTokens\"} 1",
+            "weir_operator_actions_total{kind=\"create-tokens\"} 1",
             "weir_operator_action_failures_total{passing=\"true\"} 1",
             "weir_operator_api_writes_total 3",
             "weir_operator_cluster_nodes{namespace=\"ns\",weir_cluster=\"demo\",state=\"ready\"} 2",
             "weir_operator_leading 1",
+            "weir_operator_watch_failures_total 1",
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }

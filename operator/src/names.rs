@@ -40,6 +40,12 @@ pub const RESTARTED_AT: &str = "weir.dev/restarted-at";
 pub const CONTAINER: &str = "weir";
 /// The data volume in a pod.
 pub const DATA: &str = "data";
+/// Where it is.
+pub const DATA_PATH: &str = "/var/lib/weir";
+/// The volume with the admin tokens in a pod.
+pub const TOKENS: &str = "tokens";
+/// Where it is.
+pub const TOKENS_PATH: &str = "/etc/weir/tokens";
 /// Client listener.
 pub const HTTP_PORT: u16 = 4437;
 /// Peer listener.

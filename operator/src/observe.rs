@@ -1,9 +1,11 @@
 //! Reads everything that a plan goes by, and changes nothing.
 //!
-//! Invariant: every call has a deadline; only this cluster's own objects come out; a node that hangs delays a pass by half
-//! a second beyond the first node that answers. Called by `controller`.
+//! Invariant: every call has a deadline; only this cluster's own objects come out, and the names that it needs and others
+//! have; what is read does not grow with the namespace. A node that hangs delays a pass by half a second beyond the first
+//! node that answers. Called by `controller`.
 
 mod nodes;
+mod strangers;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +17,11 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Node as KubeNode, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
 
 use crate::admin::{Admin, Target};
@@ -70,60 +73,69 @@ async fn read<T>(
     }
 }
 
-/// The cluster as it is now: a watch may be behind the operator's own writes.
-pub async fn fresh(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<StreamCluster>, ObserveError> {
-    let api: Api<StreamCluster> = Api::namespaced(client.clone(), namespace);
-    read("the StreamCluster", api.get_opt(name)).await
+/// A StreamCluster as it is now.
+#[derive(Debug)]
+pub enum Fresh {
+    /// As this operator knows it.
+    Read(Box<StreamCluster>),
+    /// It is not there.
+    Gone,
+    /// It holds what this operator does not know, by these words: another version wrote it.
+    Unreadable(Box<DynamicObject>, String),
 }
 
-/// Reads everything about a cluster.
+/// The cluster as it is now: a watch may be behind the operator's own writes.
+pub async fn fresh(client: &Client, namespace: &str, name: &str) -> Result<Fresh, ObserveError> {
+    let kind = ApiResource::erase::<StreamCluster>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+    let Some(object) = read("the StreamCluster", api.get_opt(name)).await? else { return Ok(Fresh::Gone) };
+    Ok(match object.clone().try_parse() {
+        Ok(cluster) => Fresh::Read(Box::new(cluster)),
+        Err(e) => Fresh::Unreadable(Box::new(object), e.to_string()),
+    })
+}
+
+/// Reads everything about a cluster. The turn ends when nothing more is read from the API server.
 pub async fn observe(
     client: &Client,
     admin: &Admin,
     cluster: &StreamCluster,
     now_ms: i64,
+    turn: Option<SemaphorePermit<'_>>,
 ) -> Result<Seen, ObserveError> {
     let at = Instant::now();
     let namespace = cluster.namespace().unwrap_or_default();
     let name = cluster.name_any();
     let list = ListParams::default().labels(&names::selector(&name));
-    let all = ListParams::default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &namespace);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
     let tokens_name = names::tokens(&name);
-    let (pods, claims, tokens, credentials, objects) = futures::try_join!(
+    let (found, found_claims, tokens, credentials, objects) = futures::try_join!(
         read("pods", pods.list(&list)),
-        // All of the namespace: another's may have the name that a node's next one would get.
-        read("volume claims", claims.list(&all)),
+        read("volume claims", claims.list(&list)),
         read("the token Secret", secrets.get_opt(&tokens_name)),
         credentials(&secrets, cluster),
         objects(client, cluster, &list),
     )?;
     let is_ours = |p: &&Pod| owned_by(*p, cluster);
-    let pods: Vec<PodView> =
-        pods.items.iter().filter(is_ours).filter_map(|p| views::pod(cluster, p)).collect();
-    let hosts = hosts(client, &pods).await?;
-    let (tokens, token) = views::tokens(&tokens_name, tokens.as_ref());
-    let nodes = nodes::ask(admin, cluster, &pods, token.as_deref()).await;
-    let is_labelled = |c: &&PersistentVolumeClaim| c.labels().get(names::CLUSTER) == Some(&name);
-    let (ours, foreign): (Vec<_>, Vec<_>) = claims.items.iter().partition(is_labelled);
-    let observed = Observed {
+    let mut observed = Observed {
         now_ms,
-        volumes: ours.into_iter().filter_map(|c| views::volume(cluster, c)).collect(),
-        foreign_claims: foreign.into_iter().map(ResourceExt::name_any).collect(),
-        hosts,
+        pods: found.items.iter().filter(is_ours).filter_map(|p| views::pod(cluster, p)).collect(),
+        volumes: found_claims.items.iter().filter_map(|c| views::volume(cluster, c)).collect(),
         objects,
-        tokens,
         credentials,
-        log: nodes.log,
-        probes: nodes.probes,
-        pods,
+        ..Observed::default()
     };
+    (observed.foreign_pods, observed.foreign_claims) =
+        strangers::look(cluster, (&pods, &claims), &observed).await?;
+    observed.hosts = hosts(client, &observed.pods).await?;
+    let (tokens, token) = views::tokens(&tokens_name, tokens.as_ref());
+    observed.tokens = tokens;
+    drop(turn);
+    let nodes = nodes::ask(admin, cluster, &observed.pods, token.as_deref()).await;
+    observed.log = nodes.log;
+    observed.probes = nodes.probes;
     Ok(Seen { observed, targets: nodes.targets, at })
 }
 
@@ -189,8 +201,12 @@ async fn objects(
 ) -> Result<Vec<ObjectView>, ObserveError> {
     let name = cluster.name_any();
     let (headless, account) = (names::headless(&name), cluster.spec.pod_template.service_account.is_none());
+    let mut services = vec![name.clone(), headless];
+    if cluster.spec.node_services.is_some() {
+        services.extend((0..cluster.spec.replicas).map(|ordinal| names::pod(&name, ordinal)));
+    }
     let (services, maps, budgets, accounts) = futures::try_join!(
-        of_kind::<Service>(client, cluster, list, Kind::Service, vec![name.clone(), headless]),
+        of_kind::<Service>(client, cluster, list, Kind::Service, services),
         of_kind::<ConfigMap>(client, cluster, list, Kind::ConfigMap, vec![]),
         of_kind::<PodDisruptionBudget>(client, cluster, list, Kind::PodDisruptionBudget, vec![name.clone()]),
         of_kind::<ServiceAccount>(

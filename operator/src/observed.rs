@@ -18,8 +18,10 @@ pub struct Observed {
     pub pods: Vec<PodView>,
     /// The cluster's volume claims, those of a deleted StreamCluster of the same name too.
     pub volumes: Vec<VolumeView>,
-    /// Names of the namespace's other volume claims.
+    /// Volume claims that are not the cluster's and have names that its nodes would get.
     pub foreign_claims: BTreeSet<String>,
+    /// Pods that have names of its nodes and are not among `pods`.
+    pub foreign_pods: BTreeMap<String, Stranger>,
     /// Hosts by name; `None` if the operator may not read them.
     pub hosts: Option<BTreeMap<String, HostView>>,
     /// Objects that are applied: Services, ConfigMaps and so on.
@@ -77,6 +79,17 @@ pub struct PodView {
     pub config: Option<String>,
     /// The claim of its data volume.
     pub claim: String,
+}
+
+/// A pod in the place of a node's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stranger {
+    /// Somebody else's.
+    Foreign,
+    /// The cluster's own, without the label by which it is found.
+    Unlabelled,
+    /// It goes by itself: it is being deleted, or its StreamCluster, which had the same name, is no more.
+    Leaving,
 }
 
 /// A volume claim.

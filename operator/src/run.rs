@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use clap::Parser;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config, CustomResourceExt as _};
@@ -21,7 +21,7 @@ use crate::apply::Hands;
 use crate::controller;
 use crate::crd::{self, StreamCluster};
 use crate::health;
-use crate::lease::{Election, Terms};
+use crate::lease::{Election, LONGEST, Terms};
 use crate::metrics::Metrics;
 use crate::names;
 
@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "weir-operator", env = "WEIR_OPERATOR_LEASE")]
     pub lease_name: String,
     /// Seconds that a lease holds without being renewed, 5 to 300; longer where the API server is slow
-    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(5..=300),
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(5..=LONGEST),
         env = "WEIR_OPERATOR_LEASE_SECONDS")]
     pub lease_seconds: u64,
     /// Name of this process in the lease and in events; in a pod, its name
@@ -90,7 +90,13 @@ pub fn main() -> ExitCode {
         return failed(&e);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    match runtime.context("starting the runtime").and_then(|r| r.block_on(run(args))) {
+    let ran = runtime.context("starting the runtime").and_then(|runtime| {
+        let ran = runtime.block_on(run(args));
+        // A name that is being looked up keeps nobody who has lost the lease.
+        runtime.shutdown_background();
+        ran
+    });
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => failed(&e),
     }
@@ -149,10 +155,16 @@ async fn run(args: Args) -> anyhow::Result<()> {
     };
     let context = Arc::new(controller::Context::new(hands, args.image.clone()));
     let control = |stop| controller::run(client.clone(), context, args.namespace.clone(), stop);
+    let control = |stop: CancellationToken| async move {
+        control(stop.clone()).await;
+        match stop.is_cancelled() {
+            true => Ok(()),
+            false => Err(anyhow!("the watches have ended")),
+        }
+    };
     let outcome = if args.no_leader_election {
         metrics.lead(true);
-        control(stop.clone()).await;
-        Ok(())
+        control(stop.clone()).await
     } else {
         let terms = Terms {
             namespace: args.lease_namespace.clone(),
@@ -168,35 +180,26 @@ async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// Waits for the lease, controls while it is held.
-async fn lead<F: Future<Output = ()>>(
+async fn lead<F: Future<Output = anyhow::Result<()>>>(
     election: &Election,
     metrics: &Metrics,
     control: impl FnOnce(CancellationToken) -> F,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     tracing::info!("waiting for the lease");
-    if election.won(stop).await.is_none() {
-        return Ok(());
-    }
+    let Some(since) = election.won(stop).await else { return Ok(()) };
     tracing::info!("leading");
     metrics.lead(true);
-    let over = CancellationToken::new();
-    let holding = CancellationToken::new();
-    let controlled = async {
-        control(stop.clone()).await;
+    let (lost, outcome) = tokio::select! {
+        why = election.hold(since) => (true, Err(anyhow!(why))),
         // Nothing is under way any more.
-        over.cancel();
-    };
-    let held = tokio::select! {
-        held = election.hold(&holding) => held,
-        () = controlled => Ok(()),
+        outcome = control(stop.clone()) => (false, outcome),
     };
     metrics.lead(false);
-    if let Err(why) = held {
-        bail!("{why}");
+    if !lost {
+        election.release().await;
     }
-    election.release().await;
-    Ok(())
+    outcome
 }
 
 async fn signalled() {

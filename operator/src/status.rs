@@ -6,6 +6,7 @@
 
 mod reasons;
 mod steady;
+mod unreadable;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
@@ -14,9 +15,11 @@ use crate::action::Note;
 use crate::crd::{ClusterState, NodeState, OperationState, SlotsState, StreamCluster, StreamClusterStatus};
 use crate::facts::{Facts, Health, Node};
 use crate::names;
-use crate::observed::{CredentialsView, Tokens, VolumeView};
+use crate::observed::{CredentialsView, Stranger, Tokens, VolumeView};
 use crate::plan::{Operation, OperationKind};
 use reasons::Reason;
+
+pub(crate) use unreadable::unreadable;
 
 /// Exit codes of `weir serve` that say something of the store.
 const EXIT_OTHER_CLUSTER: i32 = 3;
@@ -136,6 +139,12 @@ fn node_state(facts: &Facts<'_>, node: &Node<'_>, refresh_counts: bool) -> NodeS
 }
 
 fn node_message(facts: &Facts<'_>, node: &Node<'_>) -> String {
+    match facts.observed.foreign_pods.get(node.id.as_str()) {
+        Some(Stranger::Foreign) => return format!("Pod {} is there and belongs to somebody else", node.id),
+        Some(Stranger::Unlabelled) => return "its pod is without its label".to_owned(),
+        Some(Stranger::Leaving) => return "a pod of its name is still stopping".to_owned(),
+        None => {}
+    }
     let waits = node.volume.is_none() && node.wanted;
     match crate::plan::may_replace_data(facts, node) {
         Err(why) if waits => why,
@@ -157,6 +166,11 @@ fn blocked(facts: &Facts<'_>) -> Option<String> {
     let taken = crate::plan::taken(facts);
     if !taken.is_empty() {
         return Some(format!("{} belongs to somebody else; the cluster needs that name", taken.join(", ")));
+    }
+    let mut pods = facts.observed.foreign_pods.iter();
+    if let Some((name, _)) = pods.find(|(_, s)| **s == Stranger::Unlabelled) {
+        let label = names::selector(&facts.cluster.name_any());
+        return Some(format!("Pod {name} is without its label {label}: put it back, or delete the pod"));
     }
     None
 }

@@ -174,6 +174,8 @@ mod long {
         let bed = Bed::get().await.unwrap();
         let said = bed.run(&["registry"]).await.unwrap();
         let somebody = Somebody::new(&bed, &said).unwrap();
+        // Of a `make up` before.
+        bed.kubectl(&["delete", "namespace", QUICKSTART, "--ignore-not-found"]).await.unwrap();
         let back = bed.run_until(&["volumes"], &SHARED).await.unwrap();
         images_that_hosts_cannot_pull_are_told_at_once(&somebody).await.unwrap();
         weir_comes_up(&somebody).await.unwrap();

@@ -99,7 +99,8 @@ pub(crate) fn config_rule() -> Rule {
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Slots", type_ = "integer", json_path = ".status.slots", description = "Sum of the nodes' weights", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
-    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 40").message("metadata.name must be 1 to 40 of a-z, 0-9 and '-', begin with a letter and end with a letter or digit: pods and DNS names are made of it")
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && size(self.metadata.name) <= 40").message("metadata.name must be 1 to 40 of a-z, 0-9 and '-', begin with a letter and end with a letter or digit: pods and DNS names are made of it"),
+    validation = Rule::new("!has(oldSelf.status) || !has(oldSelf.status.clusterUid) || !has(oldSelf.spec.objectStore.adoptClusterUid) || (has(self.spec.objectStore.adoptClusterUid) && self.spec.objectStore.adoptClusterUid == oldSelf.spec.objectStore.adoptClusterUid)").message("objectStore.adoptClusterUid must stay as it is once the cluster has been taken over (status.clusterUid): bucket and volumes still name the StreamCluster they were made for, and nodes would refuse to start").field_path(".spec.objectStore.adoptClusterUid")
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -6,7 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What the operator says of a cluster.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct StreamClusterStatus {
     pub observed_generation: Option<i64>,
 
     /// What the cluster is, or what is being done to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "known")]
     pub state: Option<ClusterState>,
 
     /// What it waits for, in words.
@@ -107,6 +107,12 @@ pub enum ClusterState {
     Blocked,
     /// Told to leave everything as it is.
     Paused,
+}
+
+/// One that another version of the operator has written is made anew at the next pass.
+fn known<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ClusterState>, D::Error> {
+    let written = Option::<String>::deserialize(from)?;
+    Ok(written.and_then(|state| serde_json::from_value(state.into()).ok()))
 }
 
 /// One node.

@@ -45,7 +45,8 @@ pub struct ObjectStore {
     pub credentials: Option<Credentials>,
 
     /// Take over bucket and prefix from another StreamCluster that is gone: the cluster uid they hold
-    /// (`status.clusterUid` there, or `cluster.json`), 32 hexadecimal digits. Its volumes must still exist. Default:
+    /// (`status.clusterUid` there, or `cluster.json`), 32 hexadecimal digits. Its volumes must still exist. Once they are
+    /// taken over (`status.clusterUid`) it cannot be changed or removed: they still name the other StreamCluster. Default:
     /// none. Restarts pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]

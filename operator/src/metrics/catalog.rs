@@ -82,7 +82,7 @@ static CONDITION: Label =
 static STATUS: Label = Label { name: "status", values: STATUSES, help: "What it is, or is not" };
 static OUTCOME: Label =
     Label { name: "outcome", values: &["ok", "failed"], help: "Whether all was done that was to be done" };
-static KIND: Label = Label { name: "kind", values: &[], help: "What was done, as `CreatePod`" };
+static KIND: Label = Label { name: "kind", values: &[], help: "What was done, as `create-pod`" };
 static PASSING: Label = Label {
     name: "passing",
     values: &["true", "false"],
@@ -146,9 +146,26 @@ pub(super) static WRITES: Metric = Metric {
     question: "Is the operator at rest where it should be?",
 };
 
+pub(super) static WATCH_FAILURES: Metric = Metric {
+    name: "watch_failures",
+    kind: Kind::Counter,
+    labels: &[],
+    help: "Watches that failed; each is begun anew, later and later",
+    question: "Does the operator hear of changes?",
+};
+
 /// All of them, as the page has them.
-pub(super) static ALL: &[&Metric] =
-    &[&LEADING, &NODES, &CONDITION_OF, &RECONCILES, &RECONCILE, &ACTIONS, &FAILURES, &WRITES];
+pub(super) static ALL: &[&Metric] = &[
+    &LEADING,
+    &NODES,
+    &CONDITION_OF,
+    &RECONCILES,
+    &RECONCILE,
+    &ACTIONS,
+    &FAILURES,
+    &WRITES,
+    &WATCH_FAILURES,
+];
 
 /// The operator's part of `docs/metrics.md`.
 pub fn page() -> String {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::action::Action;
 use crate::facts::Facts;
 use crate::names;
-use crate::observed::{Kind, ObjectView, Tokens};
+use crate::observed::{Kind, ObjectView, Stranger, Tokens};
 use crate::resources::{account, config, disruption, services};
 
 /// Every object that is wanted, with its kind.
@@ -90,9 +90,10 @@ pub(crate) fn taken(facts: &Facts<'_>) -> Vec<String> {
         .collect();
     let foreign =
         facts.observed.objects.iter().filter(|o| !o.ours && wanted.contains(&(o.kind, o.name.clone())));
-    foreign
-        .map(|o| format!("{:?} {}/{}", o.kind, facts.cluster.namespace().unwrap_or_default(), o.name))
-        .collect()
+    let pods = facts.observed.foreign_pods.iter().filter(|(_, s)| **s == Stranger::Foreign);
+    let namespace = facts.cluster.namespace().unwrap_or_default();
+    let objects = foreign.map(|o| format!("{:?} {namespace}/{}", o.kind, o.name));
+    objects.chain(pods.map(|(name, _)| format!("Pod {namespace}/{name}"))).collect()
 }
 
 #[cfg(test)]

@@ -236,7 +236,10 @@ pub(super) fn pods(facts: &Facts<'_>) -> Vec<Action> {
     if facts.unbuildable.is_some() || !super::has_tokens(facts) {
         return Vec::new();
     }
-    let due = |n: &&Node<'_>| n.pod.is_none() && (n.wanted || facts.is_needed_for_quorum(n));
+    let due = |n: &&Node<'_>| {
+        let is_free = !facts.observed.foreign_pods.contains_key(n.id.as_str());
+        n.pod.is_none() && is_free && (n.wanted || facts.is_needed_for_quorum(n))
+    };
     let create = facts.nodes.values().filter(due).filter_map(|n| create_pod(facts, n));
     let annotate = facts.wanted().filter_map(|n| annotate_pod(facts, n));
     create.chain(annotate).collect()

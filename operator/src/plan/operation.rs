@@ -11,9 +11,11 @@ use weir_api::NodeEpoch;
 use crate::action::Action;
 use crate::crd::UpdateStrategy;
 use crate::facts::{Facts, Health, Node};
-use crate::observed::{CredentialsView, VolumeView};
+use crate::observed::{CredentialsView, PodView, Stranger, VolumeView};
 use crate::resources::volume;
 
+/// The longest that a pod which is over is left before it is followed by another, from when it was made.
+const RETRY_MAX_MS: i64 = 300_000;
 /// How long a node that runs must have been unready before a changed template is tried on it.
 const OUTAGE_MS: i64 = 120_000;
 
@@ -195,6 +197,9 @@ fn in_transit_beside<'f>(facts: &'f Facts<'_>, node: &Node<'_>) -> Option<&'f No
     let lacks = failed.iter().any(|c| c.message.contains("creating PersistentVolumeClaim "));
     let has_secret = !matches!(facts.observed.credentials, CredentialsView::Missing(_));
     let starts = |n: &Node<'_>| match (&n.health, n.pod) {
+        (Health::Absent, _) if facts.observed.foreign_pods.get(n.id.as_str()) == Some(&Stranger::Foreign) => {
+            false
+        }
         (Health::Absent, _) => {
             let has_data = n.volume.is_some() || super::nodes::may_replace_data(facts, n).is_ok();
             !fails(n) && !lacks && has_secret && has_data && facts.unbuildable.is_none()
@@ -287,7 +292,8 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let outdated = |n: &&Node<'_>| n.outdated && (by_operator || !runs(n));
     let replaceable = |n: &&Node<'_>| match &n.health {
         Health::Broken(_) => {
-            outdated(n) || n.has_spoiled_volume() || n.pod.is_some_and(|p| p.finished.is_some())
+            let is_over = |p: &PodView| p.finished.is_some() && facts.observed.now_ms >= retry_ms(facts, p);
+            outdated(n) || n.has_spoiled_volume() || n.pod.is_some_and(is_over)
         }
         Health::Pending(_) => {
             outdated(n) || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
@@ -348,6 +354,16 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     operation.actions.extend(node.volume.filter(|v| unreachable && !v.abandoned).map(|v| give_up(v, &why)));
     operation.actions.push(delete_pod(node, false, why)?);
     Some(operation)
+}
+
+/// When a pod that is over may be followed by another: once it is as old as the trouble was when it was made, so that each
+/// of those that a kubelet rejects one after the other stays about twice as long as the one before. One that has run for long
+/// is followed at once.
+fn retry_ms(facts: &Facts<'_>, pod: &PodView) -> i64 {
+    let conditions = facts.cluster.status.iter().flat_map(|s| &s.conditions);
+    let trouble = conditions.into_iter().find(|c| c.type_ == "Ready" && c.status != "True");
+    let since = trouble.map_or(pod.created_ms, |c| c.last_transition_time.0.as_millisecond());
+    pod.created_ms + (pod.created_ms - since).clamp(0, RETRY_MAX_MS)
 }
 
 /// Whether a pod that is given up for a new one could be made anew. The error says what is missing.

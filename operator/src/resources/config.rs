@@ -49,8 +49,8 @@ pub fn settings(cluster: &StreamCluster) -> BTreeMap<String, String> {
     set("WEIR_LISTEN", format!("{any}:{}", names::HTTP_PORT));
     set("WEIR_PEER_LISTEN", format!("{any}:{}", names::PEER_PORT));
     set("WEIR_ADMIN_LISTEN", format!("{any}:{}", names::ADMIN_PORT));
-    set("WEIR_DATA_DIR", "/var/lib/weir".to_owned());
-    set("WEIR_ADMIN_TOKEN_FILE", "/etc/weir/tokens/tokens".to_owned());
+    set("WEIR_DATA_DIR", names::DATA_PATH.to_owned());
+    set("WEIR_ADMIN_TOKEN_FILE", format!("{}/tokens", names::TOKENS_PATH));
     set("WEIR_STORE", store_url(bucket, prefix.as_deref()));
     set("WEIR_JOIN", seeds(cluster));
     set("WEIR_CLUSTER_IDENTITY", cluster.uid().unwrap_or_default());

@@ -203,8 +203,8 @@ fn container(cluster: &StreamCluster, input: &PodInput<'_>) -> Result<Container,
         ]),
         resources,
         volume_mounts: Some(vec![
-            mount(names::DATA, "/var/lib/weir", false),
-            mount("tokens", "/etc/weir/tokens", true),
+            mount(names::DATA, names::DATA_PATH, false),
+            mount(names::TOKENS, names::TOKENS_PATH, true),
         ]),
         // A recovery of a large backlog, or a join over a slow link, is no reason to be killed: an hour to start.
         startup_probe: Some(probe("/livez", 5, 720)),
@@ -301,7 +301,7 @@ fn volumes(cluster: &StreamCluster, claim: &str) -> Vec<Volume> {
             ..Volume::default()
         },
         Volume {
-            name: "tokens".to_owned(),
+            name: names::TOKENS.to_owned(),
             secret: Some(SecretVolumeSource {
                 secret_name: Some(names::tokens(&cluster.name_any())),
                 default_mode: Some(0o440),

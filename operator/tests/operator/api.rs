@@ -61,6 +61,8 @@ pub(crate) struct Store {
     /// What was asked for: (resource or resource/subresource, verb), as roles name them.
     pub(crate) used: BTreeSet<(String, String)>,
     pub(crate) requests: u64,
+    /// Objects that lists have given out.
+    pub(crate) listed: std::cell::Cell<u64>,
     watchers: Vec<(String, mpsc::UnboundedSender<Bytes>)>,
 }
 
@@ -158,6 +160,7 @@ impl Api {
             hosts_forbidden: false,
             used: BTreeSet::new(),
             requests: 0,
+            listed: std::cell::Cell::new(0),
             watchers: Vec::new(),
         };
         Self { store: Arc::new(Mutex::new(store)) }
@@ -254,12 +257,15 @@ fn list(store: &Store, key: &Key, query: &str) -> (u16, Value) {
         Some((name, value)) => object["metadata"]["labels"][name] == value,
         None => selector.is_none_or(|name| !object["metadata"]["labels"][name].is_null()),
     };
+    let only = query.split('&').find_map(|q| q.strip_prefix("fieldSelector=metadata.name="));
     let items: Vec<&Value> = store
         .objects
         .iter()
         .filter(|((r, ns, _), o)| *r == key.0 && (key.1.is_empty() || *ns == key.1) && fits(o))
+        .filter(|((_, _, name), _)| only.is_none_or(|only| name == only))
         .map(|(_, o)| o)
         .collect();
+    store.listed.set(store.listed.get() + items.len() as u64);
     (
         200,
         json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": store.version.to_string()}, "items": items}),

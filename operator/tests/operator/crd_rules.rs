@@ -135,6 +135,27 @@ fn what_would_leave_records_behind_cannot_be_changed() {
 }
 
 #[test]
+fn who_has_taken_a_cluster_over_goes_on_saying_so() {
+    let uid = "0123456789abcdef0123456789abcdef";
+    let other = json!("f".repeat(32));
+    let adopting = with(minimal(), "/spec/objectStore/adoptClusterUid", json!(uid));
+    let adopted = with(adopting.clone(), "/status", json!({"clusterUid": uid}));
+    for (field, what) in [(Value::Null, "removed"), (other.clone(), "changed")] {
+        let new = with(adopted.clone(), "/spec/objectStore/adoptClusterUid", field.clone());
+        let why = verdict(&new, Some(&adopted)).expect_err(what);
+        assert!(why.contains("must stay as it is once the cluster has been taken over"), "{why}");
+        // A wrong one, with which nothing came up yet, can be put right.
+        let new = with(adopting.clone(), "/spec/objectStore/adoptClusterUid", field);
+        assert_eq!(verdict(&new, Some(&adopting)), Ok(()), "{what}");
+    }
+    assert_eq!(verdict(&with(adopted.clone(), "/spec/replicas", json!(5)), Some(&adopted)), Ok(()));
+    let mut own = with(minimal(), "/status", json!({"clusterUid": uid}));
+    assert_eq!(verdict(&own, Some(&own)), Ok(()));
+    own["status"]["message"] = json!("of the operator");
+    assert_eq!(verdict(&own, Some(&own)), Ok(()));
+}
+
+#[test]
 fn all_else_may_be_changed() {
     let mut new = full();
     new["spec"]["objectStore"]["bucket"] = json!("records");

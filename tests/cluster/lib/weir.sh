@@ -105,6 +105,9 @@ quickstart_ready() {
     local now
     now="$(quickstart '{.status.ready}  {.status.state}  {.status.message}')"
     [[ $now =~ ^' '*$ || $now == "$QUICKSTART_SAID" ]] || { QUICKSTART_SAID="$now"; say "  $now"; }
+    [[ $(quickstart '{.status.conditions[?(@.type=="StorageReady")].reason}') != OtherCluster ]] ||
+        fail "the bucket in $QUICKSTART_NAMESPACE still has the records of a StreamCluster that was deleted. To remove them: \
+$(hint "delete namespace $QUICKSTART_NAMESPACE"). To take them over: spec.objectStore.adoptClusterUid, docs/operator.md"
     # Of the spec as it is now, and with nothing under way.
     now="$(quickstart '{.metadata.generation} {.status.observedGeneration} {.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Progressing")].status}')"
     [[ $now =~ ^([0-9]+)\ ([0-9]+)\ True\ False$ && ${BASH_REMATCH[1]} == "${BASH_REMATCH[2]}" ]]
