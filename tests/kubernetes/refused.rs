@@ -87,29 +87,43 @@ async fn what_would_leave_records_behind(cluster: &Cluster) -> Result<()> {
 }
 
 const OF_NO_NAMESPACE: [&str; 2] = ["Namespace", "CustomResourceDefinition"];
+/// Whose definitions are not here.
+const OF_OTHERS: [&str; 2] = ["monitoring.coreos.com/", "traefik.io/"];
+
+/// The objects of a manifest of which this API server knows the kind.
+async fn known(cluster: &Cluster, manifest: &Path) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(manifest)?;
+    let of_others = |d: &&str| OF_OTHERS.iter().any(|group| d.contains(&format!("\napiVersion: {group}")));
+    let all = format!("\n{text}");
+    let ours: Vec<&str> = all.split("\n---").filter(|d| !of_others(d)).collect();
+    // Kubectl tells the format by the name.
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile()?;
+    std::fs::write(file.path(), ours.join("\n---"))?;
+    if ours.is_empty() {
+        return Ok(Vec::new());
+    }
+    cluster.bed.read(file.path()).await.with_context(|| manifest.display().to_string())
+}
 
 /// What is shown to users is what an API server takes: samples and quickstart, and the operator for who has no Helm.
 async fn what_is_shown_is_taken(cluster: &Cluster) -> Result<()> {
-    let bed = &cluster.bed;
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut clusters = 0;
     for folder in ["crds", "deploy", "deploy/samples"] {
         for entry in std::fs::read_dir(top.join(folder))? {
             let path = entry?.path();
-            // What is for the Prometheus operator needs its definitions.
-            let foreign =
-                || std::fs::read_to_string(&path).is_ok_and(|t| t.contains("monitoring.coreos.com"));
-            if path.extension().is_none_or(|e| e != "yaml") || foreign() {
+            if path.extension().is_none_or(|e| e != "yaml") {
                 continue;
             }
             let users = path.file_name().is_none_or(|n| n != "operator.yaml");
-            for mut object in bed.read(&path).await? {
+            for mut object in known(cluster, &path).await? {
                 clusters += usize::from(object["kind"] == "StreamCluster");
                 // Theirs may not be there.
                 if users && !OF_NO_NAMESPACE.iter().any(|kind| object["kind"] == *kind) {
                     object["metadata"]["namespace"] = json!(cluster.namespace);
                 }
-                bed.try_out(&object).await.with_context(|| path.display().to_string())?;
+                let tried = cluster.bed.try_out(&object).await;
+                tried.with_context(|| path.display().to_string())?;
             }
         }
     }
