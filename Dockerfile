@@ -9,6 +9,9 @@
 ARG RUST_IMAGE=docker.io/library/rust:1.95-bookworm
 ARG RUN_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 
+# First, so that a base that is not to be had is known before anything is built.
+FROM ${RUN_IMAGE} AS run
+
 FROM ${RUST_IMAGE} AS binaries
 # A folder of the context with `weir` and `weir-operator`, built before; empty: they are built here.
 ARG PREBUILT=""
@@ -22,9 +25,10 @@ RUN mkdir -p /out/data; \
     for bin in weir weir-operator; do \
         cargo build --locked --release --package "$bin" --bin "$bin" ${FEATURES:+--features "$FEATURES"} && \
         strip -o "/out/$bin" "target/release/$bin" || exit 1; \
-    done
+    done; \
+    rm -rf target
 
-FROM ${RUN_IMAGE} AS node
+FROM run AS node
 LABEL org.opencontainers.image.title="weir" \
       org.opencontainers.image.description="Durable append-only streams over HTTP: a node, and the command line" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -38,7 +42,7 @@ EXPOSE 4437 4438 9090
 ENTRYPOINT ["/usr/local/bin/weir"]
 CMD ["serve"]
 
-FROM ${RUN_IMAGE} AS operator
+FROM run AS operator
 LABEL org.opencontainers.image.title="weir-operator" \
       org.opencontainers.image.description="Runs Weir clusters on Kubernetes from StreamCluster resources" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -73,6 +73,8 @@ pub struct Node<'a> {
     pub member: Option<&'a MemberStatus>,
     /// Its drain, if one is under way.
     pub drain: Option<&'a DrainStatus>,
+    /// Since when it drains. Its record begins anew when it gives up and is asked again; the status knows of the first time.
+    pub draining_since_ms: Option<i64>,
     /// The volume that its pod has, or would get.
     pub volume: Option<&'a VolumeView>,
     /// How it is.
@@ -222,6 +224,7 @@ impl<'a> Facts<'a> {
             log,
             member,
             drain: self.log.and_then(|l| l.drains.get(&id)),
+            draining_since_ms: self.draining_since(ordinal, &id, log),
             volume: self.volume_of(ordinal, pod),
             health: Health::Absent,
             outdated: pod.is_some_and(|p| self.is_outdated(p)),
@@ -241,6 +244,18 @@ impl<'a> Facts<'a> {
             node.health = self.health(pod, &node);
         }
         node
+    }
+
+    fn draining_since(&self, ordinal: u32, id: &NodeId, log: Option<&NodeStatus>) -> Option<i64> {
+        // What cannot be read now is remembered.
+        if self.log.is_some() && !log.is_some_and(|l| l.draining) {
+            return None;
+        }
+        let mut before = self.cluster.status.iter().flat_map(|s| &s.nodes);
+        let told = before.find(|n| n.ordinal == ordinal).and_then(|n| n.draining_since.as_ref());
+        let drain = self.log.and_then(|l| l.drains.get(id));
+        let now = drain.and_then(|d| i64::try_from(d.since_ms?).ok());
+        told.map(|t| t.0.as_millisecond()).into_iter().chain(now).min()
     }
 
     fn is_outdated(&self, pod: &PodView) -> bool {

@@ -130,6 +130,7 @@ fn node_state(facts: &Facts<'_>, node: &Node<'_>, refresh_counts: bool) -> NodeS
         slots: Some(SlotsState { desired: node.slots, applied: log.map(|l| l.slots.get()) }),
         streams: if refresh_counts || had_streams.is_none() { streams } else { had_streams },
         draining: log.is_some_and(|l| l.draining),
+        draining_since: node.draining_since_ms.map(seconds),
         updated: node.pod.is_some() && !node.outdated,
         host: node.pod.and_then(|p| p.host.clone()),
         volume: node.pod.map(|p| p.claim.clone()),
@@ -455,10 +456,15 @@ pub(crate) fn unknown(cluster: &StreamCluster, why: &str, now_ms: i64) -> Stream
     now
 }
 
+/// As the status holds times.
+fn seconds(ms: i64) -> Time {
+    Time(jiff::Timestamp::from_millisecond(ms / 1000 * 1000).unwrap_or_default())
+}
+
 /// A condition keeps the time at which its status became what it is.
 fn with_times(cluster: &StreamCluster, now_ms: i64, all: Vec<Said>) -> Vec<Condition> {
     let before = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    let now = jiff::Timestamp::from_millisecond(now_ms / 1000 * 1000).unwrap_or_default();
+    let now = seconds(now_ms);
     let with_time = |Said { what: Reason { kind, status, reason }, message }| {
         let had = before.iter().find(|c| c.type_ == kind && c.status == status);
         Condition {
@@ -467,7 +473,7 @@ fn with_times(cluster: &StreamCluster, now_ms: i64, all: Vec<Said>) -> Vec<Condi
             reason: reason.to_owned(),
             message: message.chars().take(1000).collect(),
             observed_generation: cluster.metadata.generation,
-            last_transition_time: had.map_or(Time(now), |c| c.last_transition_time.clone()),
+            last_transition_time: had.map_or(now.clone(), |c| c.last_transition_time.clone()),
         }
     };
     all.into_iter().map(with_time).collect()

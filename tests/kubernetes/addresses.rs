@@ -75,23 +75,6 @@ async fn redirect(cluster: &Cluster, asked: u32, stream: &str) -> Result<String>
     wait::until(&format!("a redirect to {stream}"), LIMIT, sent).await
 }
 
-/// A stream that this node owns: what is placed next goes to a node that has given all away.
-async fn stream_of(cluster: &Cluster, ordinal: u32) -> Result<String> {
-    let client = Client::new(&cluster.front_door(), LIMIT).following(true);
-    for n in 0..30 {
-        let (name, text) = (format!("addressed-{n}"), [("content-type", "text/plain")]);
-        let made = || async {
-            let answer = client.send(Method::PUT, &path(&name), &text, "".into()).await;
-            Ok(answer.is_ok_and(|a| matches!(a.status, 200 | 201)).then_some(()))
-        };
-        wait::until(&format!("{name} to be created"), LIMIT, made).await?;
-        if cluster.owner(&name).await? == ordinal as usize {
-            return Ok(name);
-        }
-    }
-    anyhow::bail!("none of thirty streams is node {ordinal}'s")
-}
-
 async fn redirects_lead_there(cluster: &Cluster, writers: &Writers) -> Result<()> {
     let stream = writers.names(Of::Node(0)).first().cloned().context("a stream")?;
     let to = redirect(cluster, 1, &stream).await?;
@@ -104,12 +87,12 @@ async fn redirects_lead_there(cluster: &Cluster, writers: &Writers) -> Result<()
     cluster.patch(json!({"spec": {"nodes": [{"ordinal": 0, "advertisedUrl": url}]}})).await?;
     cluster.until_replaced(&before).await?;
     cluster.until_ready().await?;
-    let stream = stream_of(cluster, 0).await?;
+    let stream = cluster.stream_of(0).await?;
     let to = redirect(cluster, 1, &stream).await?;
     ensure!(to.starts_with(&format!("{url}/")), "redirected to {to}, not to {url}");
     let client = Client::new(&cluster.door(1), LIMIT).following(true);
-    let text = [("content-type", "text/plain")];
-    let answer = client.send(Method::POST, &path(&stream), &text, "by its address".into()).await;
+    let bytes = [("content-type", "application/octet-stream")];
+    let answer = client.send(Method::POST, &path(&stream), &bytes, "by its address".into()).await;
     let answer = answer.map_err(|e| anyhow::anyhow!("{e:?}"))?;
     ensure!(matches!(answer.status, 200 | 204), "an append, redirected to {to}: {answer:?}");
     writers.all_append(writers.now(), Of::All, "with a node at an address").await?;

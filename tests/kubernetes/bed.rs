@@ -4,7 +4,7 @@
 //! all hosts are ready and the operator runs.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -76,15 +76,9 @@ impl Bed {
             return Ok(());
         }
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/quickstart.yaml");
-        let text = self.kubectl(&["create", "--dry-run=client", "-o", "json", "-f", file]).await?;
+        let mut ours = self.read(Path::new(file)).await?;
+        ours.retain(|o| o["kind"] != "StreamCluster");
         let host = self.operator_host().await?;
-        let objects = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
-        let mut ours = Vec::new();
-        for object in objects {
-            let object = object?;
-            let items = object["items"].as_array().cloned().unwrap_or_else(|| vec![object]);
-            ours.extend(items.into_iter().filter(|o| o["kind"] != "StreamCluster"));
-        }
         for object in &mut ours {
             let field = if object["kind"] == "Namespace" { "name" } else { "namespace" };
             object["metadata"][field] = json!(BUCKET);
@@ -92,19 +86,41 @@ impl Bed {
                 object["spec"]["template"]["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": host});
             }
         }
-        ensure!(ours.len() > 3, "no S3 server in {file}: {text}");
+        ensure!(ours.len() > 3, "no S3 server in {file}: {ours:?}");
         for object in &ours {
             self.apply(object).await?;
         }
         wait::until("the S3 server", LIMIT, || self.has(BUCKET, "bucket")).await
     }
 
+    /// The objects of a manifest.
+    pub(crate) async fn read(&self, file: &Path) -> Result<Vec<Value>> {
+        let path = file.to_str().context("a path")?;
+        let text = self.kubectl(&["create", "--dry-run=client", "-o", "json", "-f", path]).await?;
+        let mut all = Vec::new();
+        for object in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
+            let object = object?;
+            all.extend(object["items"].as_array().cloned().unwrap_or_else(|| vec![object]));
+        }
+        Ok(all)
+    }
+
     /// `kubectl apply --server-side`.
     pub(crate) async fn apply(&self, object: &Value) -> Result<()> {
+        self.apply_with(object, &[]).await
+    }
+
+    /// What the API server says to an object, whoever has made one of that name; nothing is made.
+    pub(crate) async fn try_out(&self, object: &Value) -> Result<()> {
+        self.apply_with(object, &["--dry-run=server", "--force-conflicts"]).await
+    }
+
+    async fn apply_with(&self, object: &Value, flags: &[&str]) -> Result<()> {
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), object.to_string())?;
         let path = file.path().to_str().context("a path")?;
-        self.kubectl(&["apply", "--server-side", "-f", path]).await.map(drop)
+        let args = [&["apply", "--server-side", "-f", path], flags].concat();
+        self.kubectl(&args).await.map(drop)
     }
 
     /// Runs `bed` with these arguments; gives what it printed.

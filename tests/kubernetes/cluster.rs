@@ -14,12 +14,13 @@ use bytes::Bytes;
 use http::Method;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams};
 use serde_json::{Value, json};
 use weir_operator::crd::{ClusterState, NodeState, StreamCluster};
 use weir_operator::names;
-use weir_tests::client::{Answer, Client as Http};
+use weir_tests::client::{Answer, Client as Http, path};
 use weir_tests::rng::{Rng, seed};
 use weir_tests::wait;
 use weir_tests::writers::{Plan, Writers, owner_of};
@@ -45,6 +46,8 @@ pub(crate) struct Cluster {
     /// Every state of the StreamCluster that the watch has shown, in order.
     pub(crate) history: Arc<Mutex<Vec<StreamCluster>>>,
     log: Log,
+    /// When the watch has shown a change of any pod of the namespace, in milliseconds since 1970.
+    pub(crate) changes: Arc<Mutex<Vec<i64>>>,
     /// Of the spec that the last patch made: what the watch shows of an older one is not looked at.
     generation: AtomicI64,
     /// Whether the namespace goes with this.
@@ -96,9 +99,11 @@ impl Cluster {
                 }
             }
         });
-        let (own, mine) = (log.clone(), name.clone());
+        let changes = Arc::new(Mutex::new(Vec::new()));
+        let (own, mine, times) = (log.clone(), name.clone(), changes.clone());
         let pods = Watched::start(Api::namespaced(client.clone(), &namespace), move |seen| {
             own.pod_of(&mine, &seen);
+            times.lock().unwrap().push(Timestamp::now().as_millisecond());
         });
         let events = Watched::start(Api::namespaced(client, &namespace), |_| {});
         Self {
@@ -110,6 +115,7 @@ impl Cluster {
             events,
             history,
             log,
+            changes,
             generation: AtomicI64::new(0),
             owns_namespace,
         }
@@ -357,6 +363,35 @@ impl Cluster {
         let about = self.asked(&format!("/admin/streams/{stream}")).await?;
         let node = owner_of(&about)?;
         Ok(names::ordinal_of(&self.name, node).with_context(|| node.to_owned())? as usize)
+    }
+
+    /// A stream of bytes that a node owns, and nobody writes to.
+    pub(crate) async fn stream_of(&self, ordinal: u32) -> Result<String> {
+        let client = Http::new(&self.front_door(), ADMIN).following(true);
+        for _ in 0..60 {
+            let name = format!("quiet-{}", MADE.fetch_add(1, Ordering::Relaxed));
+            let bytes = [("content-type", "application/octet-stream")];
+            let made = || async {
+                let answer = client.send(Method::PUT, &path(&name), &bytes, Bytes::new()).await;
+                Ok(answer.is_ok_and(|a| matches!(a.status, 200 | 201)).then_some(()))
+            };
+            wait::until(&format!("{name} to be created"), LIMIT, made).await?;
+            if self.owner(&name).await? == ordinal as usize {
+                return Ok(name);
+            }
+        }
+        bail!("none of sixty streams is node {ordinal}'s")
+    }
+
+    /// All that a stream holds.
+    pub(crate) async fn read(&self, stream: &str) -> Result<Bytes> {
+        let client = Http::new(&self.front_door(), ADMIN).following(true);
+        let target = format!("{}?offset=-1", path(stream));
+        let said = || async {
+            let answer = client.send(Method::GET, &target, &[], Bytes::new()).await;
+            Ok(answer.ok().filter(|a| a.status == 200).map(|a| a.body))
+        };
+        wait::until(&format!("{stream} to be read"), LIMIT, said).await
     }
 
     // What is done to it.

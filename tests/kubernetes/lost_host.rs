@@ -36,6 +36,8 @@ async fn until_host(bed: &Bed, host: &str, ready: bool) -> Result<()> {
     wait::until(&format!("{host} to be seen as ready: {ready}"), LIMIT, is).await
 }
 
+/// What the old pod is to take: once, while its host is well.
+const LAST_WORDS: &str = "from a zombie";
 /// In place of a status.
 const NO_ANSWER: u16 = 599;
 
@@ -59,7 +61,7 @@ async fn old_pod_answers(bed: &Bed, host: &str, pod_ip: &str, stream: &str) -> R
             "-H",
             "content-type: application/octet-stream",
             "--data-binary",
-            "from a zombie",
+            LAST_WORDS,
             &url,
         ])
         .await;
@@ -77,7 +79,12 @@ async fn lost(cluster: &Cluster, writers: &Writers, before: &NodeState) -> Resul
     let old = cluster.pod(before.ordinal)?;
     let old_ip = old.status.as_ref().and_then(|s| s.pod_ip.clone()).context("an address")?;
     let of_old = before.ordinal as usize;
-    let stream = writers.names(Of::Node(of_old)).first().cloned().context("a stream of its own")?;
+    let stream = cluster.stream_of(before.ordinal).await?;
+    let answer = old_pod_answers(bed, &host, &old_ip, &stream).await?;
+    ensure!(
+        answer.is_some_and(|status| (200..300).contains(&status)),
+        "what is to be refused later must be taken now: {answer:?}"
+    );
 
     // Silent, and yet at work: nothing fails.
     let awake = bed.run_until(&["kubelet", "pause", &host], &["kubelet", "continue", &host]).await?;
@@ -102,6 +109,8 @@ async fn lost(cluster: &Cluster, writers: &Writers, before: &NodeState) -> Resul
     ensure!(!voters.contains(&before.raft_id.unwrap_or(0)), "the lost member still votes: {voters:?}");
 
     returned(cluster, &old, &host, &old_ip, &stream, cut, awake).await?;
+    let held = cluster.read(&stream).await?;
+    ensure!(held == LAST_WORDS.as_bytes(), "{stream} holds {held:?}");
     let at_last = cluster.node(before.ordinal)?;
     ensure!(at_last.epoch == now.epoch && at_last.pod_uid == now.pod_uid, "{now:?} became {at_last:?}");
     Ok(())

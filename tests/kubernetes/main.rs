@@ -34,6 +34,7 @@ mod install;
 mod lost_host;
 mod lost_volume;
 mod mistakes;
+mod namespaced;
 mod operator_killed;
 mod operators;
 mod refused;

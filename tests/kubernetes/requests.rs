@@ -19,6 +19,8 @@ pub(crate) struct Request {
     pub(crate) verb: String,
     pub(crate) resource: String,
     pub(crate) name: String,
+    /// It came to nothing.
+    pub(crate) refused: bool,
 }
 
 impl Request {
@@ -49,6 +51,7 @@ fn request(line: &Value) -> Option<Request> {
         verb: text(&line["verb"]),
         resource: text(&about["resource"]),
         name: text(&about["name"]),
+        refused: line["responseStatus"]["code"].as_u64().is_some_and(|code| code >= 400),
     })
 }
 
@@ -56,6 +59,8 @@ fn request(line: &Value) -> Option<Request> {
 #[derive(Debug)]
 pub(crate) struct Passes {
     pub(crate) count: u32,
+    /// When each began, and the one after them, in milliseconds since 1970.
+    pub(crate) starts: Vec<i64>,
     /// From the first to the last.
     pub(crate) took: Duration,
     /// Writes within.
@@ -91,7 +96,8 @@ where
             let took = u64::try_from(last - starts[0]).unwrap_or(0);
             let within = |r: &Request| r.is_write() && (starts[0]..*last).contains(&r.at_ms);
             let writes = since.into_iter().filter(within).collect();
-            return Ok(Passes { count, took: Duration::from_millis(took), writes });
+            let starts = starts[..=count as usize].to_vec();
+            return Ok(Passes { count, starts, took: Duration::from_millis(took), writes });
         }
         anyhow::ensure!(tokio::time::Instant::now() < end, "waited {LIMIT:?} for {count} passes, saw {seen}");
         if starts.len() > seen {

@@ -454,7 +454,7 @@ pub enum UpdateStrategy {
     /// become ready stops it.
     #[default]
     Rolling,
-    /// Nobody: a pod takes the new template when somebody deletes it.
+    /// Nobody: a pod that runs takes the new template when somebody deletes it. One that cannot start is made anew.
     OnDelete,
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: rebuilt in full from observation at each pass. What only the status remembers: the cluster uid (so that no
 //! second log is founded), which pod and epoch a node had before, and since when things are as they are.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -155,6 +155,10 @@ pub struct NodeState {
     /// Takes no streams and gives its own away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
+
+    /// Since when it drains, over attempts that it gave up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining_since: Option<Time>,
 
     /// Has the newest template.
     pub updated: bool,

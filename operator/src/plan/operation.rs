@@ -278,7 +278,7 @@ fn remove_live(facts: &Facts<'_>, node: &Node<'_>) -> Option<Operation> {
 }
 
 /// Pods that are over, or broken and made from an old template: a new one cannot be worse. And in a total outage, pods
-/// that are merely unready, for the fix may be in the new template.
+/// that are merely unready, for the fix may be in the new template. Under `OnDelete` those that run are left alone.
 fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let kind = OperationKind::Replace;
     let outage = facts.wanted().all(|n| n.health != Health::Ready);
@@ -286,20 +286,22 @@ fn broken(facts: &Facts<'_>) -> Option<Operation> {
     let lasts = |n: &Node<'_>| n.pod.is_some_and(|p| facts.observed.now_ms - p.ready_changed_ms >= OUTAGE_MS);
     // One that has just come up may be the vote that was missing.
     let all_last = facts.nodes.values().filter(|n| n.pod.is_some_and(|p| p.running)).all(&lasts);
+    // What does not run at all comes first: the others may be waiting for its vote.
+    let runs = |n: &&Node<'_>| n.pod.is_some_and(|p| p.running);
+    let by_operator = facts.cluster.spec.update.strategy == UpdateStrategy::Rolling;
+    let outdated = |n: &&Node<'_>| n.outdated && (by_operator || !runs(n));
     let replaceable = |n: &&Node<'_>| match &n.health {
         Health::Broken(_) => {
             let is_over = |p: &PodView| p.finished.is_some() && facts.observed.now_ms >= retry_ms(facts, p);
-            n.outdated || n.has_spoiled_volume() || n.pod.is_some_and(is_over)
+            outdated(n) || n.has_spoiled_volume() || n.pod.is_some_and(is_over)
         }
         Health::Pending(_) => {
-            n.outdated || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
+            outdated(n) || n.has_spoiled_volume() || n.has_unreachable_volume(facts.observed.now_ms)
         }
-        Health::Starting(_) => n.outdated && !n.is_serving(),
-        Health::Unready(_) => n.outdated && !n.blameless && lasts(n),
+        Health::Starting(_) => outdated(n) && !n.is_serving(),
+        Health::Unready(_) => outdated(n) && !n.blameless && lasts(n),
         Health::Absent | Health::Stopping | Health::Stranded(_) | Health::Ready => false,
     };
-    // What does not run at all comes first: the others may be waiting for its vote.
-    let runs = |n: &&Node<'_>| n.pod.is_some_and(|p| p.running);
     // Who is to leave, and whose vote is missing, must come up first.
     let of_use = |n: &&Node<'_>| n.wanted || (!runs(n) && facts.is_needed_for_quorum(n));
     let node = facts.nodes.values().rev().filter(of_use).filter(replaceable).min_by_key(runs)?;
@@ -430,9 +432,9 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
         let action = Action::Drain { node: node.id.clone(), why: why.to_owned() };
         return Some(Operation::act(kind, node, "draining", action));
     };
-    let since = drain.since_ms.unwrap_or(0);
-    let now: u64 = facts.observed.now_ms.try_into().unwrap_or(0);
-    let late = now.saturating_sub(since) >= u64::from(facts.cluster.spec.update.drain_timeout_seconds) * 1000;
+    let since = node.draining_since_ms.unwrap_or(0);
+    let patience = i64::from(facts.cluster.spec.update.drain_timeout_seconds) * 1000;
+    let late = facts.observed.now_ms - since >= patience;
     match drain.remaining_streams {
         _ if facts.has_only_vote(node) && node.has_spoiled_volume() => {
             Some(Operation::wait(kind, node, "its vote, the only one, is given to another"))

@@ -25,6 +25,7 @@ mod points;
 mod process;
 mod refused;
 mod rights;
+mod socket;
 mod strangers;
 mod trouble;
 mod world;

@@ -1,14 +1,17 @@
 //! Weir's nodes, as far as the operator sees them: processes with data directories, a metadata log with members and a
 //! record of nodes, streams that move, and the admin API. What must never happen is checked where it would happen.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod admin;
+mod members;
 
-use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A session without a process ends after this.
 const NODE_TIMEOUT_MS: i64 = 10_000;
 /// A voter that was silent for so long gives its vote to another.
 const VOTER_TIMEOUT_MS: i64 = 600_000;
+/// A drain that has brought nothing about for so long gives up.
+const STUCK_MS: i64 = 10_000;
 /// Streams that a drain gives away in a tick.
 const BATCH: u64 = 15;
 
@@ -42,6 +45,7 @@ pub(crate) struct Record {
     pub(crate) raft_id: u64,
     pub(crate) alive: bool,
     pub(crate) draining: Option<i64>,
+    gave_up: bool,
     pub(crate) slots: u64,
     pub(crate) set_by: Option<(String, u64)>,
     pub(crate) pinned: Option<String>,
@@ -78,6 +82,10 @@ pub(crate) struct Nodes {
     /// Hosts that reach nobody.
     pub(crate) cut: BTreeSet<String>,
     pub(crate) store_down: bool,
+    /// Processes that drain can let go of no stream, while all else works.
+    pub(crate) stuck: bool,
+    /// Drains that gave up.
+    pub(crate) gave_up: u32,
     /// Every n-th call to an admin API fails, in one of four ways; 0: none.
     pub(crate) unreliable: u32,
     pub(crate) calls: u32,
@@ -236,6 +244,7 @@ impl Nodes {
             raft_id,
             alive: true,
             draining: had.as_ref().and_then(|r| r.draining),
+            gave_up: false,
             slots: had.as_ref().map_or(process.slots, |r| r.slots),
             set_by: had.as_ref().and_then(|r| r.set_by.clone()),
             pinned: had.as_ref().and_then(|r| r.pinned.clone()),
@@ -269,94 +278,6 @@ impl Nodes {
         }
     }
 
-    /// As `metadata::raft::membership` of the node has it: learners catch up, and there is one change a tick.
-    fn tend_members(&mut self) {
-        let (now_ms, up): (i64, Vec<u64>) =
-            (self.now_ms, self.members.keys().copied().filter(|id| self.is_up(*id)).collect());
-        for (id, member) in &mut self.members {
-            let heard = up.contains(id);
-            member.caught_up |= heard;
-            member.unheard_since = if heard { None } else { member.unheard_since.or(Some(now_ms)) };
-        }
-        let now: BTreeSet<u64> = self.voters().into_iter().collect();
-        match self.next_voters(&now) {
-            Some(next)
-                if next != now && next.iter().filter(|id| self.is_up(**id)).count() * 2 > next.len() =>
-            {
-                for (id, member) in &mut self.members {
-                    member.voter = next.contains(id);
-                }
-                if !self.leader.is_some_and(|id| next.contains(&id)) {
-                    self.leader = next.into_iter().find(|id| self.is_up(*id));
-                }
-            }
-            _ => {
-                let leaves = |id: &u64, m: &Member| {
-                    let silent = m.unheard_since.is_some_and(|since| now_ms - since >= VOTER_TIMEOUT_MS);
-                    !m.voter && (self.is_gone(*id) || (!self.is_used(*id) && silent))
-                };
-                let leaving: Vec<u64> =
-                    self.members.iter().filter(|(id, m)| leaves(id, m)).map(|(id, _)| *id).collect();
-                self.members.retain(|id, _| !leaving.contains(id));
-            }
-        }
-        let mut seen = BTreeSet::new();
-        for (id, member) in &self.members {
-            let record = self.records.iter().find(|(_, r)| r.raft_id == *id);
-            if member.voter
-                && let Some((name, _)) = record
-                && !seen.insert(name.clone())
-            {
-                self.violations.push(format!("{name} votes twice"));
-            }
-        }
-    }
-
-    fn is_used(&self, id: u64) -> bool {
-        self.records.values().any(|r| r.raft_id == id)
-    }
-
-    /// Its node has registered under another one since, or was removed.
-    fn is_gone(&self, id: u64) -> bool {
-        self.registered.contains(&id) && !self.is_used(id)
-    }
-
-    fn next_voters(&self, now: &BTreeSet<u64>) -> Option<BTreeSet<u64>> {
-        let target = largest_odd(self.voters_wanted.min(self.records.len())).max(1);
-        let drains = |id: &u64| self.records.values().any(|r| r.raft_id == *id && r.draining.is_some());
-        let silence = |id: &u64| self.members[id].unheard_since.map_or(0, |since| self.now_ms - since);
-        let reluctance = |id: &u64| (self.is_gone(*id), silence(id), *id);
-        let candidates: Vec<u64> = self
-            .members
-            .iter()
-            .filter(|(id, m)| !m.voter && m.caught_up && self.is_used(**id) && self.is_up(**id))
-            .map(|(id, _)| *id)
-            .collect();
-        let replace = |new: u64| {
-            let lost = |id: &&u64| self.is_gone(**id) || silence(id) >= VOTER_TIMEOUT_MS;
-            let others = now.iter().filter(|id| Some(**id) != self.leader);
-            let lost = others.filter(lost).max_by_key(|id| reluctance(id))?;
-            Some(now.iter().copied().filter(|id| id != lost).chain([new]).collect())
-        };
-        if now.len() < target {
-            let missing = target - now.len();
-            match candidates.len() >= missing {
-                true => Some(now.iter().copied().chain(candidates.into_iter().take(missing)).collect()),
-                false => replace(*candidates.first()?),
-            }
-        } else if now.len() > target {
-            let mut leaving: Vec<u64> = now.iter().copied().filter(|id| Some(*id) != self.leader).collect();
-            leaving.sort_by_key(|id| std::cmp::Reverse(reluctance(id)));
-            leaving.truncate(now.len() - target);
-            Some(now.iter().copied().filter(|id| !leaving.contains(id)).collect())
-        } else if now.len() == 1 && now.iter().all(drains) {
-            // The only vote does not go down with its node.
-            Some([candidates.into_iter().find(|id| !drains(id))?].into())
-        } else {
-            replace(*candidates.first()?)
-        }
-    }
-
     fn takers(&self, but: &str) -> Vec<String> {
         let takes =
             |(n, r): &(&String, &Record)| n.as_str() != but && r.alive && r.draining.is_none() && r.slots > 0;
@@ -367,9 +288,16 @@ impl Nodes {
         let names: Vec<String> = self.records.keys().cloned().collect();
         for name in names {
             let record = &self.records[&name];
-            let leaves = !record.alive || record.draining.is_some();
+            let drains = record.alive && !record.gave_up;
+            let since = record.draining.filter(|_| drains);
             let takers = self.takers(&name);
-            if !leaves || record.streams == 0 || takers.is_empty() {
+            if (record.alive && since.is_none()) || record.streams == 0 || takers.is_empty() {
+                continue;
+            }
+            if let Some(since) = since.filter(|_| self.stuck) {
+                let gives_up = self.now_ms - since >= STUCK_MS;
+                self.records.get_mut(&name).unwrap().gave_up = gives_up;
+                self.gave_up += u32::from(gives_up);
                 continue;
             }
             let moved = BATCH.min(record.streams);
@@ -390,195 +318,4 @@ impl Nodes {
             record.alive = false;
         }
     }
-
-    // The admin API.
-
-    pub(crate) fn answer(
-        &mut self,
-        ip: &str,
-        method: &str,
-        path: &str,
-        body: &Value,
-    ) -> Option<(u16, Value)> {
-        let process = self.processes.values().find(|p| p.ip == ip)?.clone();
-        if process.hangs || !self.reachable(&process) {
-            return None;
-        }
-        if self.unknown_paths.contains(&path) {
-            return Some(problem(404, "no-such-path", path));
-        }
-        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let quorum = self.has_quorum();
-        if method == "GET" && parts == ["readyz"] {
-            let ready = self.is_ready(&process.pod_uid);
-            let code = if self.store_down { "store" } else { "joining" };
-            // As nodes do, it says how long it has been so.
-            self.probes += 1;
-            let detail = format!("because, for {} s", self.probes);
-            let reasons =
-                if ready { json!([]) } else { json!([{"code": code, "detail": detail, "sinceMs": 1}]) };
-            return Some((if ready { 200 } else { 503 }, json!({"ready": ready, "reasons": reasons})));
-        }
-        let knows = self.dirs.get(&process.dir).is_some_and(|d| d.raft_id.is_some());
-        if !knows {
-            return Some(problem(503, "unavailable", "the node is starting"));
-        }
-        Some(match (method, parts.as_slice()) {
-            ("GET", ["admin", "cluster"]) => (200, self.cluster(&process)),
-            ("GET", ["admin", "nodes"]) => (200, json!({"nodes": self.list()})),
-            ("GET", ["admin", "members"]) => (200, self.member_list(&process)),
-            ("GET", ["admin", "nodes", id, "drain"]) => match self.records.get(*id) {
-                Some(record) => (200, self.drain_status(id, record)),
-                None => no_such(id),
-            },
-            _ if !quorum => problem(503, "unavailable", "no leader"),
-            ("POST", ["admin", "nodes", id]) => self.set_slots(id, body),
-            ("POST", ["admin", "nodes", id, "drain"]) => self.drain(id),
-            ("DELETE", ["admin", "nodes", id, "drain"]) => match self.records.get_mut(*id) {
-                Some(record) => {
-                    record.draining = None;
-                    self.commands += 1;
-                    let record = self.records[*id].clone();
-                    (200, self.drain_status(id, &record))
-                }
-                None => no_such(id),
-            },
-            ("POST", ["admin", "nodes", id, "fence"]) => self.fence(id, body),
-            ("DELETE", ["admin", "nodes", id]) => self.remove(id),
-            _ => problem(404, "no-such-path", path),
-        })
-    }
-
-    fn cluster(&self, process: &Process) -> Value {
-        let leader_node =
-            self.leader.and_then(|id| self.records.iter().find(|(_, r)| r.raft_id == id)).map(|(n, _)| n);
-        json!({"uid": self.uid, "identity": self.identity, "configuredSize": 3, "formatVersion": 1,
-            "answeredBy": {"node": process.node, "version": "0.1.0"},
-            "log": {"leader": self.leader, "leaderNode": leader_node, "term": 1, "appliedIndex": self.index, "timeMs": self.now_ms},
-            "nodes": self.records.len(), "nodesAlive": self.records.values().filter(|r| r.alive).count(),
-            "streams": self.records.values().map(|r| r.streams).sum::<u64>(), "awaitingRecovery": 0, "recoveries": []})
-    }
-
-    fn status(&self, id: &str, r: &Record) -> Value {
-        let set_by = r.set_by.as_ref().map(|(uid, generation)| json!({"uid": uid, "generation": generation}));
-        let mut value = json!({"id": id, "epoch": r.epoch, "incarnation": r.incarnation, "raftId": r.raft_id, "alive": r.alive,
-            "draining": r.draining.is_some(), "slots": r.slots, "slotsSetBy": set_by, "assignedStreams": if r.alive { r.streams } else { 0 },
-            "openStreams": 0, "pinnedTo": r.pinned, "httpUrl": "http://x", "peerAddress": "x:1", "formatMin": 1, "formatMax": 1});
-        value.as_object_mut().unwrap().retain(|_, v| !v.is_null());
-        value
-    }
-
-    fn list(&self) -> Vec<Value> {
-        self.records.iter().map(|(id, r)| self.status(id, r)).collect()
-    }
-
-    fn member_list(&self, process: &Process) -> Value {
-        let leads = self.leader.is_some_and(|id| self.members.get(&id).is_some_and(|m| m.dir == process.dir));
-        let members: Vec<Value> = self
-            .members
-            .iter()
-            .map(|(id, m)| {
-                let node = self.records.iter().find(|(_, r)| r.raft_id == *id).map(|(n, _)| n);
-                let is_leader = self.leader == Some(*id);
-                let mut value = json!({"raftId": id, "node": node, "peerAddress": "x:1", "voter": m.voter, "leader": is_leader,
-                    "caughtUp": leads.then_some(m.caught_up && self.is_up(*id)),
-                    "heardMsAgo": (leads && !is_leader).then_some(if self.is_up(*id) { 200 } else { 60_000 })});
-                value.as_object_mut().unwrap().retain(|_, v| !v.is_null());
-                value
-            })
-            .collect();
-        let target = largest_odd(self.voters_wanted.min(self.records.len()));
-        let mut value = json!({"voterTarget": target, "quorumHealthy": leads.then(|| self.has_quorum()), "members": members});
-        value.as_object_mut().unwrap().retain(|_, v| !v.is_null());
-        value
-    }
-
-    fn drain_status(&self, id: &str, r: &Record) -> Value {
-        let state = match (r.draining.is_some(), r.streams) {
-            (false, _) => "notDraining",
-            (true, 0) => "drained",
-            (true, _) => "draining",
-        };
-        let mut value = json!({"node": id, "epoch": r.epoch, "state": state, "remainingStreams": r.streams, "openStreams": 0,
-            "sinceMs": r.draining});
-        value.as_object_mut().unwrap().retain(|_, v| !v.is_null());
-        value
-    }
-
-    fn set_slots(&mut self, id: &str, body: &Value) -> (u16, Value) {
-        let Some(record) = self.records.get_mut(id) else { return no_such(id) };
-        let by =
-            (body["resourceUid"].as_str().unwrap().to_owned(), body["resourceGeneration"].as_u64().unwrap());
-        if record.set_by.as_ref().is_some_and(|(uid, generation)| *uid == by.0 && *generation > by.1) {
-            return problem(409, "older-generation", "a newer one has spoken");
-        }
-        record.slots = body["slots"].as_u64().unwrap();
-        record.set_by = Some(by);
-        self.slot_changes += 1;
-        self.commands += 1;
-        (200, self.status(id, &self.records[id].clone()))
-    }
-
-    fn drain(&mut self, id: &str) -> (u16, Value) {
-        let takers = self.takers(id);
-        let now = self.now_ms;
-        let Some(record) = self.records.get_mut(id) else { return no_such(id) };
-        if takers.is_empty() {
-            return problem(409, "last-node", "no other node could take the streams");
-        }
-        record.draining.get_or_insert(now);
-        self.commands += 1;
-        (202, self.drain_status(id, &self.records[id].clone()))
-    }
-
-    fn fence(&mut self, id: &str, body: &Value) -> (u16, Value) {
-        let Some(record) = self.records.get_mut(id) else { return no_such(id) };
-        let incarnation = body["incarnation"].as_str().map(str::to_owned);
-        let same = incarnation.as_ref() == Some(&record.incarnation);
-        if body["epoch"] != record.epoch && !same {
-            return problem(409, "other-epoch", "another epoch is registered");
-        }
-        if incarnation.is_some() {
-            record.pinned = incarnation;
-        }
-        if !same {
-            record.alive = false;
-            if let Some(process) = self.processes.get_mut(&record.incarnation) {
-                process.superseded = true;
-            }
-        }
-        self.commands += 1;
-        (200, self.status(id, &self.records[id].clone()))
-    }
-
-    fn remove(&mut self, id: &str) -> (u16, Value) {
-        let Some(record) = self.records.get(id) else { return no_such(id) };
-        if record.alive {
-            self.violations.push(format!("{id} was to be removed while alive"));
-            return problem(409, "node-alive", "drain it and stop it first");
-        }
-        if record.streams > 0 {
-            self.violations.push(format!("{id} was to be removed with {} streams", record.streams));
-            return problem(409, "awaiting-recovery", "it has streams");
-        }
-        let record = self.records.remove(id).unwrap();
-        if let Some(process) = self.processes.get_mut(&record.incarnation) {
-            process.superseded = true;
-        }
-        self.removed.insert(record.incarnation.clone());
-        self.commands += 1;
-        (200, json!({"id": id, "epoch": record.epoch, "incarnation": record.incarnation}))
-    }
-}
-
-fn no_such(id: &str) -> (u16, Value) {
-    problem(404, "no-such-node", id)
-}
-
-fn problem(status: u16, code: &str, detail: &str) -> (u16, Value) {
-    (status, json!({"type": "t", "code": code, "title": code, "status": status, "detail": detail}))
-}
-
-fn largest_odd(n: usize) -> usize {
-    if n % 2 == 1 { n } else { n.saturating_sub(1) }
 }

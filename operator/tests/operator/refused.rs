@@ -56,6 +56,15 @@ pub(crate) fn refused() -> Vec<(&'static str, Value, &'static str)> {
             json!({"mode": "forward", "advertisedUrl": "https://{node}"}),
             "begins with http://",
         ),
+        (
+            "/spec",
+            json!({
+                "objectStore": {"bucket": "records"},
+                "routing": {"mode": "forward"},
+                "nodes": [{"ordinal": 0, "advertisedUrl": "https://x"}],
+            }),
+            "nodes[].advertisedUrl to begin with http://",
+        ),
         ("/spec/routing", json!({"publicUrl": "streams.example"}), "routing.publicUrl must be http(s)://"),
         ("/spec/routing", json!({"clusterDomain": ".local"}), "such as cluster.local"),
         ("/spec/service", json!({"type": "ExternalName"}), "\"ClusterIP\", \"NodePort\", \"LoadBalancer\""),
@@ -86,11 +95,12 @@ pub(crate) fn refused() -> Vec<(&'static str, Value, &'static str)> {
     ]
 }
 
-/// Changes of a cluster with the prefix `a` that would leave its records behind.
-pub(crate) fn frozen() -> Vec<(&'static str, Value, &'static str)> {
+/// Changes that would leave a cluster's records behind, after the prefix that it had.
+pub(crate) fn frozen() -> Vec<(Value, &'static str, Value, &'static str)> {
     vec![
-        ("/spec/objectStore/bucket", json!("others"), "bucket cannot be changed"),
-        ("/spec/objectStore/prefix", json!("b"), "prefix cannot be changed"),
-        ("/spec/objectStore/prefix", Value::Null, "prefix cannot be changed"),
+        (json!("a"), "/spec/objectStore/bucket", json!("others"), "bucket cannot be changed"),
+        (json!("a"), "/spec/objectStore/prefix", json!("b"), "prefix cannot be changed"),
+        (json!("a"), "/spec/objectStore/prefix", Value::Null, "prefix cannot be changed"),
+        (Value::Null, "/spec/objectStore/prefix", json!("a"), "prefix cannot be changed"),
     ]
 }
