@@ -443,10 +443,11 @@ impl<'a> Facts<'a> {
         if voters.len() == 1 {
             return Ok(());
         }
-        // One that is being stopped is still heard, and is about to be gone.
+        // Still heard, and about to be gone: one that is being stopped, and one whose pod is another by now, so that its
+        // process is dead or, where it lives on, ends by the pin.
         let stops = |m: &MemberStatus| {
             let its = self.nodes.values().find(|n| n.log.is_some_and(|l| l.raft_id == m.raft_id));
-            its.is_some_and(|n| matches!(n.health, Health::Stopping | Health::Absent))
+            its.is_some_and(|n| n.health == Health::Stopping || !n.is_registered())
         };
         let left = voters.iter().filter(|m| !is_its(m) && is_good_voter(m) && !stops(m)).count();
         let majority = voters.len() / 2 + 1;
