@@ -12,8 +12,8 @@ process_start() {
     stat="$(cat "/proc/$1/stat" 2>/dev/null)" || return 1
     # The name, in brackets, may hold anything; what follows it is numbers.
     read -ra stat <<<"${stat##*) }"
-    # A zombie has ended.
-    [[ ${stat[0]} != Z ]] || return 1
+    # A zombie has ended, and what it had open is closed, once its other threads have.
+    [[ ${stat[0]} != Z || ${stat[17]} -gt 1 ]] || return 1
     echo "${stat[19]}"
 }
 
