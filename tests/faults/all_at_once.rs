@@ -75,7 +75,9 @@ async fn a_node_that_stops_without_a_majority_leaves_its_session_to_the_next_sta
     for i in 0..3 {
         cluster.ready(i).await.unwrap();
     }
-    cluster.settled(0).await.unwrap();
+    let writers = writers::start(&mut cluster, &[0]).await.unwrap();
+    writers.progress(Of::All, 10).await.unwrap();
+    writers.verify().await.unwrap();
     cluster.end().await.unwrap();
 }
 

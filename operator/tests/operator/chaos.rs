@@ -176,6 +176,8 @@ pub(crate) async fn story(events: Vec<Event>) {
     world.at_rest().await;
     let replicas = world.value()["spec"]["replicas"].as_u64().unwrap_or(3);
     assert_eq!(world.pod_uids().len() as u64, replicas);
+    // A member that came and never registered is let go after ten minutes of silence.
+    world.until("no member but nodes", |w| w.nodes.lock().members.len() as u64 == replicas).await;
     let nodes = world.nodes.lock();
     assert_eq!((nodes.records.len() as u64, nodes.members.len() as u64), (replicas, replicas));
     assert_eq!(nodes.foundings, 1);

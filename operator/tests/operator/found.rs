@@ -212,3 +212,8 @@ async fn a_majority_that_is_heard_now_and_then_is_no_outage() {
 async fn a_voter_whose_pod_is_another_by_now_is_not_counted_on() {
     story(vec![LoseHost(1), Replicas(2), Steps(3), LosePod(1), Steps(2)]).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_never_registered_is_gone_in_time() {
+    story(vec![LoseVolume(1), StoreDown(true), Steps(3), LoseHost(1), Steps(14), Steps(23)]).await;
+}
