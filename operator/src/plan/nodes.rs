@@ -56,15 +56,16 @@ pub(super) fn corrected(facts: &Facts<'_>) -> Vec<Note> {
 /// Drains that nothing calls for any more.
 pub(super) fn undrains(facts: &Facts<'_>, operation: Option<&Operation>) -> Vec<Action> {
     let undrain = |node: &&Node<'_>| {
+        // Who is to leave is drained when its turn comes.
         let called_for = node.drain_wanted
-            || node.cordoned
+            || (node.cordoned && node.wanted)
             || operation.is_some_and(|o| o.drains && o.ordinal == node.ordinal);
         let draining = node.log.is_some_and(|l| l.draining);
         // A process that is about to end is better left drained.
         let stays = matches!(node.health, Health::Ready | Health::Unready(_) | Health::Starting(_));
         draining && !called_for && stays && node.is_serving()
     };
-    facts.wanted().filter(undrain).map(|n| Action::CancelDrain { node: n.id.clone() }).collect()
+    facts.nodes.values().filter(undrain).map(|n| Action::CancelDrain { node: n.id.clone() }).collect()
 }
 
 /// Volumes that are missing, too small, wrongly owned, or not needed any more.

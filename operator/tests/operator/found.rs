@@ -218,10 +218,8 @@ async fn a_member_that_never_registered_is_gone_in_time() {
     story(vec![LoseVolume(1), StoreDown(true), Steps(3), LoseHost(1), Steps(14), Steps(23)]).await;
 }
 
-/// Both are to leave: the one is drained, and the other's drain, which its cordoned host called for, is under way. Found late;
-/// nothing but the order is at stake, for the voters that are left are counted before the first is stopped.
+/// Both are to leave: the one is drained, and the other's drain, which its cordoned host called for, is under way.
 #[tokio::test(start_paused = true)]
-#[ignore = "a breach of I10 that waits for its remedy: the first is stopped while the second drains"]
-async fn of_two_that_drain_and_leave_the_second_drains_to_its_end_before_the_first_is_stopped() {
+async fn of_two_that_drain_and_leave_the_second_waits_for_its_turn() {
     story(vec![Cordon(2, true), Steps(4), Cordon(1, true), OperatorDies(1), Replicas(1)]).await;
 }
