@@ -2,8 +2,8 @@
 //!
 //! Invariant: an action that the world has outrun (another UID, gone already, there already) counts as done; after any
 //! other failure that matters nothing disruptive follows in the same pass, nor by an old observation, and what failed stands
-//! in the status. Deletes name the UID they mean. One field manager; Services and the like are applied server-side, pods and claims are created and patched,
-//! so that no object is written in both ways. Called by `controller`.
+//! in the status. Deletes name the UID they mean. One field manager; Services and the like are applied server-side, pods and
+//! claims are created and patched, so that no object is written in both ways. Called by `controller`.
 
 mod kube_actions;
 mod node_actions;

@@ -424,6 +424,13 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
         return Some(Operation::hold(kind, node, wait));
     }
     let others_take = facts.nodes.values().any(|n| n.ordinal != node.ordinal && takes_streams(n));
+    // The only vote must not go with its volume. It is a drain that moves it, and nodes refuse one that leads nowhere.
+    let holds_all = node.has_spoiled_volume() && facts.has_only_vote(node);
+    if !others_take && holds_all {
+        let step =
+            format!("{why}, it has the only vote, and no other node could take its streams: give one slots");
+        return Some(Operation::hold(kind, node, step));
+    }
     if !others_take {
         return Some(Operation::act(kind, node, "restarting", delete_pod(node, false, why.to_owned())?));
     }
@@ -436,9 +443,7 @@ fn outdated(facts: &Facts<'_>) -> Option<Operation> {
     let patience = i64::from(facts.cluster.spec.update.drain_timeout_seconds) * 1000;
     let late = facts.observed.now_ms - since >= patience;
     match drain.remaining_streams {
-        _ if facts.has_only_vote(node) && node.has_spoiled_volume() => {
-            Some(Operation::wait(kind, node, "its vote, the only one, is given to another"))
-        }
+        _ if holds_all => Some(Operation::wait(kind, node, "its vote, the only one, is given to another")),
         0 if facts.sole_voter(node) && !late => {
             Some(Operation::wait(kind, node, "its vote, the only one, is given to another"))
         }

@@ -132,6 +132,35 @@ async fn the_only_vote_is_not_stopped_while_its_claim_is_being_deleted() {
     }
 }
 
+/// Nor where the other node takes no streams, so that there can be no drain, which moves the vote: that is said, and waited
+/// for.
+#[tokio::test(start_paused = true)]
+async fn the_only_vote_stays_with_its_volume_while_nobody_could_take_its_streams() {
+    let mut world = up(2).await;
+    let [vote] = world.nodes.lock().voters()[..] else { panic!("one votes of two") };
+    let is_its = |w: &World, n: u32| w.nodes.lock().records[&format!("demo-{n}")].raft_id == vote;
+    let (holder, other) = if is_its(&world, 0) { (0, 1) } else { (1, 0) };
+    world.edit(|c| c["spec"]["nodes"] = json!([{"ordinal": other, "slots": 0}]));
+    world.at_rest().await;
+    world.delete_volume(holder);
+    for _ in 0..100 {
+        world.steps(1).await;
+        let claims = world.api.store.lock().all("persistentvolumeclaims");
+        let nodes = world.nodes.lock();
+        let has_disk = |id: &u64| {
+            let dir = nodes.members[id].dir.as_str();
+            claims.iter().any(|(_, claim)| claim["metadata"]["uid"] == dir)
+        };
+        assert!(nodes.voters().iter().any(has_disk), "nobody has the metadata log any more");
+    }
+    let (_, _, message) = world.condition("Progressing");
+    assert!(message.contains("it has the only vote, and no other node could take its streams"), "{message}");
+    world.is_still("while nobody takes streams").await;
+    world.edit(|c| c["spec"]["nodes"] = json!([]));
+    world.at_rest().await;
+    assert_ne!(world.nodes.lock().voters(), [vote], "it has another volume, and so another raft id");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_deleted_under_its_pod_is_replaced_gently() {
     let mut world = up(3).await;
